@@ -1,0 +1,229 @@
+package bridge
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"mcpd/bridge/jsonrpc"
+	"mcpd/security"
+)
+
+// Endpoint serves POST /servers/NAME/mcp for all servers, behind the gate.
+type Endpoint struct {
+	logger    *slog.Logger
+	maxBody   atomic.Int64
+	upstreams atomic.Pointer[map[string]*Upstream]
+}
+
+// NewEndpoint makes an Endpoint without servers. maxBody is in bytes.
+func NewEndpoint(maxBody int64, logger *slog.Logger) *Endpoint {
+	e := &Endpoint{logger: logger}
+	e.SetMaxRequestBytes(maxBody)
+	e.SetUpstreams(nil)
+	return e
+}
+
+// SetUpstreams replaces the servers, by name. The map must not change after.
+func (e *Endpoint) SetUpstreams(upstreams map[string]*Upstream) { e.upstreams.Store(&upstreams) }
+
+// SetMaxRequestBytes replaces the bound on a request's body.
+func (e *Endpoint) SetMaxRequestBytes(n int64) { e.maxBody.Store(n) }
+
+// Handler serves the endpoint of one server, configured or not: the name is
+// looked up when a request comes, after the gate has let it through.
+func (e *Endpoint) Handler(server string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.serve(w, r, server) })
+}
+
+// incoming is one POST, read and scanned.
+type incoming struct {
+	http      *http.Request
+	principal *security.Principal
+	body      *buffer
+	msg       jsonrpc.Message
+	id        []byte // raw JSON; nil for a notification
+	method    string
+	name      string // params.name or params.uri where the method has one
+	era       Era    // the client's
+}
+
+func (in *incoming) data() []byte { return in.body.b }
+
+func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) {
+	rs := &response{w: w, rc: http.NewResponseController(w)}
+	in := &incoming{http: r, body: newBuffer()}
+	defer func() {
+		in.body.release()
+		if rs.streaming {
+			rs.finish()
+		}
+	}()
+
+	u, err := e.admit(rs, in, server)
+	if err == nil {
+		err = u.serve(rs, in)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, errClientGone):
+		// Nobody is there to be told.
+	default:
+		if u != nil {
+			u.failures.Add(1)
+		}
+		fault := faultOf(server, err)
+		if fault.Status == http.StatusInternalServerError {
+			e.logger.Error("a request failed", "server", server, "method", in.method, "error", err)
+		}
+		rs.fault(in.id, fault)
+	}
+}
+
+// errClientGone says that the client closed its stream: nothing is answered.
+var errClientGone = errors.New("the client disconnected")
+
+// admit runs the checks in their fixed order up to the message itself.
+func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, error) {
+	p, ok := security.PrincipalFrom(in.http.Context())
+	if !ok {
+		// Only a wiring mistake gets here without the gate.
+		return nil, faultf(http.StatusUnauthorized, codeInvalidRequest, "not authenticated")
+	}
+	in.principal = p
+	upstreams := *e.upstreams.Load()
+	u := upstreams[server]
+	if u == nil {
+		known := slices.Sorted(maps.Keys(upstreams))
+		return nil, errNoServer(server, slices.DeleteFunc(known, func(name string) bool { return !p.MayUse(name) }))
+	}
+	if !isJSON(in.http.Header) {
+		return u, faultf(http.StatusUnsupportedMediaType, CodeMediaType,
+			"Content-Type must be application/json, without a Content-Encoding")
+	}
+	rs.json, rs.sse = accepted(in.http.Header)
+	if !rs.json && !rs.sse {
+		return u, faultf(http.StatusNotAcceptable, CodeNotAcceptable,
+			"Accept must allow application/json or text/event-stream")
+	}
+	if err := e.readBody(rs, in); err != nil {
+		return u, err
+	}
+	err := jsonrpc.Scan(in.data(), &in.msg)
+	if in.msg.ID.Present() {
+		in.id = in.msg.ID.Of(in.data())
+	}
+	if err != nil {
+		return u, faultOfScan(err)
+	}
+	switch in.msg.Kind {
+	case jsonrpc.Request, jsonrpc.Notification:
+	default:
+		in.id = nil // it is not the id of a request of the client's
+		return u, faultf(http.StatusBadRequest, codeInvalidRequest,
+			"a client sends requests and notifications; a response has no place in a POST")
+	}
+	in.method, err = jsonrpc.Unquote(in.data(), in.msg.Method.Value)
+	if err != nil {
+		return u, faultf(http.StatusBadRequest, codeInvalidRequest, "the method cannot be read: %v", err)
+	}
+	return u, nil
+}
+
+// readBody reads the whole body, bounded in size and time.
+func (e *Endpoint) readBody(rs *response, in *incoming) error {
+	most := e.maxBody.Load()
+	r := in.http
+	tooLarge := func() error {
+		return faultf(http.StatusRequestEntityTooLarge, CodeTooLarge,
+			"the request body is over security.max_request_bytes (%d bytes)", most)
+	}
+	if r.ContentLength > most {
+		return tooLarge()
+	}
+	_ = rs.rc.SetReadDeadline(time.Now().Add(bodyReadTimeout))
+	defer func() { _ = rs.rc.SetReadDeadline(time.Time{}) }()
+
+	b := in.body.b
+	// The length that a client announces is not yet memory that it paid for.
+	if want := min(r.ContentLength, 1<<20) + 1; want > int64(cap(b)) {
+		b = make([]byte, 0, want)
+	}
+	for {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, max(cap(b), 4096))
+		}
+		n, err := r.Body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		in.body.b = b
+		if int64(len(b)) > most {
+			return tooLarge()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			if r.Context().Err() != nil {
+				return errClientGone
+			}
+			return faultf(http.StatusBadRequest, codeInvalidRequest, "the request body could not be read: %v", err)
+		}
+	}
+}
+
+func isJSON(h http.Header) bool {
+	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return false
+	}
+	values := h["Content-Type"]
+	if len(values) != 1 {
+		return false
+	}
+	media, _, _ := strings.Cut(values[0], ";")
+	return strings.EqualFold(strings.TrimSpace(media), "application/json")
+}
+
+// accepted reads which of the two media types a client takes. No Accept header
+// means any.
+func accepted(h http.Header) (json, sse bool) {
+	values := h["Accept"]
+	if len(values) == 0 {
+		return true, true
+	}
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			media, params, _ := strings.Cut(part, ";")
+			if refusedByWeight(params) {
+				continue
+			}
+			switch strings.ToLower(strings.TrimSpace(media)) {
+			case "*/*":
+				json, sse = true, true
+			case "application/json", "application/*":
+				json = true
+			case "text/event-stream", "text/*":
+				sse = true
+			}
+		}
+	}
+	return json, sse
+}
+
+// refusedByWeight reports a quality of zero among a media range's parameters.
+func refusedByWeight(params string) bool {
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
+		if strings.EqualFold(strings.TrimSpace(name), "q") {
+			return strings.Trim(strings.TrimSpace(value), "0.") == ""
+		}
+	}
+	return false
+}
+
+func joinNames(names []string) string { return strings.Join(names, ", ") }

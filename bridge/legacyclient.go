@@ -1,0 +1,243 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+
+	"mcpd/bridge/jsonrpc"
+)
+
+// Legacy clients are served at the same endpoint without a session. What they
+// cannot have without one (requests from the server, change notifications) is
+// not among the capabilities they are shown, and is refused when asked for.
+
+// serveLegacy answers one request of a legacy client.
+func (u *Upstream) serveLegacy(rs *response, in *incoming) error {
+	data, m := in.data(), &in.msg
+	switch in.method {
+	case methodPing:
+		return rs.result(in.id, []byte(`{}`))
+	case methodInitialize:
+		return u.initialize(rs, in)
+	case methodSetLevel:
+		level, err := jsonrpc.Unquote(data, m.Param.Level.Value)
+		if err != nil || logSeverity(level) < 0 {
+			return asLegacy(invalidParams("params.level is not a log level"))
+		}
+		u.levels.set(in.principal.ID, logSeverity(level))
+		return rs.result(in.id, []byte(`{}`))
+	case methodResourcesSubscribe, methodResourcesUnsubscribe:
+		return asLegacy(faultf(http.StatusOK, codeMethodNotFound,
+			"%s is not possible at this endpoint: it has no session on which updates could be delivered; "+
+				"clients of protocol %s listen with %s", in.method, version20260728, methodListen))
+	case methodListen, methodDiscover:
+		return asLegacy(faultf(http.StatusOK, codeMethodNotFound,
+			"method not found: %s needs protocol %s, named in the MCP-Protocol-Version header and in params._meta",
+			in.method, version20260728))
+	}
+	if t := m.Meta.ProgressToken; t.Present() && !jsonrpc.ValidID(t.Of(data)) {
+		return asLegacy(invalidParams("params._meta.progressToken must be a string or an integer"))
+	}
+	if in.method == methodToolsCall {
+		in.name, _ = jsonrpc.Unquote(data, m.Param.Name.Value)
+	}
+	return u.call(rs, in)
+}
+
+// asLegacy gives an error the status that legacy clients expect for JSON-RPC
+// errors: to them a 4xx speaks of the transport or of a lost session.
+func asLegacy(f *Fault) *Fault {
+	f.Status = http.StatusOK
+	return f
+}
+
+// initialize answers the handshake from what the server told in its own. No
+// session begins.
+func (u *Upstream) initialize(rs *response, in *incoming) error {
+	wanted, err := jsonrpc.Unquote(in.data(), in.msg.Param.ProtocolVersion.Value)
+	if err != nil {
+		return asLegacy(invalidParams("initialize needs params.protocolVersion, a string"))
+	}
+	conn, err := u.acquire(in.http.Context())
+	if err != nil {
+		if in.http.Context().Err() != nil {
+			return errClientGone
+		}
+		return err
+	}
+	version := version20251125
+	if isLegacyVersion(wanted) {
+		version = wanted
+	}
+	if conn.Era() == EraLegacy {
+		// Its results have the shape of its own revision, so no newer one
+		// may be promised. Revisions are dates and sort as text.
+		version = min(version, conn.server.version)
+	}
+	b := []byte(`{"protocolVersion":`)
+	b = jsonrpc.AppendQuote(b, version)
+	b = append(b, `,"capabilities":`...)
+	b = append(b, legacyCapabilities(conn.server.capabilities)...)
+	b = append(b, `,"serverInfo":`...)
+	if len(conn.server.info) > 0 {
+		b = append(b, conn.server.info...)
+	} else {
+		b = append(jsonrpc.AppendQuote(append(b, `{"name":`...), u.name), `,"version":""}`...)
+	}
+	if i := conn.server.instructions; len(i) > 0 && i[0] == '"' {
+		b = append(b, `,"instructions":`...)
+		b = append(b, i...)
+	}
+	return rs.result(in.id, append(b, '}'))
+}
+
+// legacyCapabilities shows what works without a session.
+func legacyCapabilities(raw json.RawMessage) []byte {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil {
+		return []byte(`{}`)
+	}
+	shown := make(map[string]json.RawMessage)
+	for name, value := range all {
+		switch name {
+		case "tools", "prompts", "resources":
+			var members map[string]json.RawMessage
+			if json.Unmarshal(value, &members) != nil {
+				continue
+			}
+			delete(members, "listChanged")
+			delete(members, "subscribe")
+			if text, err := json.Marshal(members); err == nil && members != nil {
+				shown[name] = text
+			}
+		case "completions", "logging", "experimental":
+			shown[name] = value
+		}
+	}
+	text, err := json.Marshal(shown)
+	if err != nil {
+		return []byte(`{}`)
+	}
+	return text
+}
+
+// addModern gives the edits that add to a legacy request the metadata that a
+// modern server needs. No client capability is claimed: without a session the
+// client could not be asked anything.
+func addModern(data []byte, m *jsonrpc.Message, severity int) []jsonrpc.Edit {
+	members := []byte(`"` + metaProtocolVersion + `":"` + version20260728 + `","` + metaClientCapabilities + `":{}`)
+	if severity >= 0 {
+		members = append(members, `,"`+metaLogLevel+`":"`+logLevels()[severity]+`"`...)
+	}
+	switch {
+	case isObject(data, m.Param.Meta.Value):
+		return jsonrpc.EditMembers(data, m.Param.Meta.Value, members, m.Meta.ClientCapabilities, m.Meta.LogLevel)
+	case m.Param.Meta.Present(): // it is no object, so no server could read it
+		return []jsonrpc.Edit{{Span: m.Param.Meta.Value, New: wrap(`{`, members, `}`)}}
+	case m.Params.Present():
+		return []jsonrpc.Edit{jsonrpc.InsertMembers(data, m.Params.Value, wrap(`"_meta":{`, members, `}`))}
+	default:
+		return []jsonrpc.Edit{jsonrpc.InsertMembers(data, m.Object, wrap(`"params":{"_meta":{`, members, `}}`))}
+	}
+}
+
+func wrap(before string, b []byte, after string) []byte {
+	return append(append([]byte(before), b...), after...)
+}
+
+// answerLegacy writes an answer to a legacy client.
+func (u *Upstream) answerLegacy(rs *response, in *incoming, got *inbound) error {
+	if jsonrpc.EqualString(got.data, got.msg.Res.ResultType.Value, "input_required") {
+		return asLegacy(faultf(http.StatusOK, codeInvalidRequest,
+			"server %q needs input from the user to go on, which this endpoint cannot ask a client of protocol %s for; "+
+				"a client of protocol %s can answer it", u.name, version20251125, version20260728))
+	}
+	edits := []jsonrpc.Edit{{Span: got.msg.ID.Value, New: in.id}}
+	return rs.message(http.StatusOK, got.data, got.msg.HasNewline, edits)
+}
+
+// legacyLevels keeps the log level that legacy clients set. Without a session
+// a level belongs to the principal, not to one client of it.
+type legacyLevels struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+// defaultSeverity is what a legacy client gets that set no level ("info").
+const defaultSeverity = 1
+
+// mostPrincipals bounds the table of levels; rights are few, so it is never
+// reached in earnest.
+const mostPrincipals = 1024
+
+func (l *legacyLevels) set(principal string, severity int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.by == nil || len(l.by) >= mostPrincipals {
+		l.by = make(map[string]int)
+	}
+	l.by[principal] = severity
+}
+
+// of gives the level of a principal, and whether a client of it chose it.
+func (l *legacyLevels) of(principal string) (severity int, chosen bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, ok := l.by[principal]; ok {
+		return s, true
+	}
+	return defaultSeverity, false
+}
+
+// legacyCalls finds the request that a legacy client cancels by its own id.
+// Clients of one principal may use the same ids: then it is not certain which
+// request is meant, and none is cancelled.
+type legacyCalls struct {
+	mu    sync.Mutex
+	calls map[*exchange]legacyCall
+}
+
+type legacyCall struct {
+	principal string
+	id        []byte
+	conn      *Conn
+}
+
+// errCancelled ends a request that its own client cancelled.
+var errCancelled = errors.New("the client cancelled the request")
+
+func (l *legacyCalls) add(principal string, id []byte, ex *exchange, conn *Conn) (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.calls == nil {
+		l.calls = make(map[*exchange]legacyCall)
+	}
+	l.calls[ex] = legacyCall{principal: principal, id: id, conn: conn}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.calls, ex)
+	}
+}
+
+func (l *legacyCalls) cancel(principal string, id []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found *exchange
+	for ex, call := range l.calls {
+		if call.principal == principal && bytes.Equal(call.id, id) {
+			if found != nil {
+				return
+			}
+			found = ex
+		}
+	}
+	if found != nil {
+		l.calls[found].conn.cancel(found, errCancelled.Error())
+		found.box.end(context.Canceled)
+	}
+}

@@ -1,0 +1,106 @@
+package bridge
+
+import (
+	"sync"
+
+	"mcpd/bridge/jsonrpc"
+)
+
+// inbound is one message from a server, scanned, on its way to one HTTP
+// request or to many listeners. It is not changed after it was delivered.
+type inbound struct {
+	data []byte
+	msg  jsonrpc.Message
+	buf  *buffer // owner of data when it goes to one reader only; else nil
+}
+
+var inbounds = sync.Pool{New: func() any { return new(inbound) }}
+
+func newInbound() *inbound { return inbounds.Get().(*inbound) }
+
+// release gives the message back. Only the single reader of a message with a
+// buffer of its own may call it; messages that went to many are left alone.
+func (in *inbound) release() {
+	if in == nil || in.buf == nil {
+		return
+	}
+	in.buf.release()
+	in.buf, in.data = nil, nil
+	inbounds.Put(in)
+}
+
+// share makes in safe to be read by many: its bytes leave the pool.
+func (in *inbound) share() { in.buf = nil }
+
+// mailbox hands the messages of one upstream request to the one goroutine that
+// writes its HTTP response. Bounded in bytes: a reader that is too slow loses
+// its stream, and nobody else waits for it.
+type mailbox struct {
+	mu    sync.Mutex
+	queue []*inbound
+	bytes int64
+	limit int64
+	ended error // no more messages follow; nil while open
+	wake  chan struct{}
+}
+
+func newMailbox(limit int64) *mailbox {
+	return &mailbox{limit: limit, wake: make(chan struct{}, 1)}
+}
+
+// put appends a message. It reports false when the mailbox has ended, also
+// when this very message overflowed it; the caller then keeps the message.
+func (m *mailbox) put(in *inbound) bool {
+	m.mu.Lock()
+	if m.ended != nil {
+		m.mu.Unlock()
+		return false
+	}
+	// What counts is what the reader has left unread, not the size of the next
+	// message: a large answer right behind its progress is no slow reader.
+	if m.bytes > m.limit {
+		m.queue, m.bytes = nil, 0
+		m.ended = errSlowReader
+		m.mu.Unlock()
+		m.signal()
+		return false
+	}
+	m.queue = append(m.queue, in)
+	m.bytes += int64(len(in.data))
+	m.mu.Unlock()
+	m.signal()
+	return true
+}
+
+// end closes the mailbox with a reason. Messages already queued are still
+// read first. Idempotent: the first reason stays.
+func (m *mailbox) end(reason error) {
+	m.mu.Lock()
+	if m.ended == nil {
+		m.ended = reason
+	}
+	m.mu.Unlock()
+	m.signal()
+}
+
+// take removes the next message. With none left it returns why the mailbox
+// ended, or nil, nil when the caller has to wait for wake.
+func (m *mailbox) take() (*inbound, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.queue) > 0 {
+		in := m.queue[0]
+		m.queue[0] = nil
+		m.queue = m.queue[1:]
+		m.bytes -= int64(len(in.data))
+		return in, nil
+	}
+	return nil, m.ended
+}
+
+func (m *mailbox) signal() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}

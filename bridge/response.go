@@ -1,0 +1,212 @@
+package bridge
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"mcpd/bridge/jsonrpc"
+)
+
+// response writes the answer to one POST: a JSON body where the answer comes
+// first, an event stream as soon as anything comes before it. Only the
+// goroutine of its HTTP request uses it.
+type response struct {
+	w         http.ResponseWriter
+	rc        *http.ResponseController
+	json, sse bool // media types that the client takes
+	streaming bool
+	lastWrite time.Time
+}
+
+// deadlineAbove is the size from which a JSON body gets a write deadline: a
+// smaller one fits into the socket's buffer.
+const deadlineAbove = 32 << 10
+
+// stream begins the event stream.
+func (rs *response) stream() {
+	if rs.streaming {
+		return
+	}
+	h := rs.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	rs.w.WriteHeader(http.StatusOK)
+	rs.streaming = true
+	rs.lastWrite = time.Now()
+}
+
+// event writes one message to the stream and flushes it.
+func (rs *response) event(data []byte, newlines bool, edits []jsonrpc.Edit) error {
+	rs.stream()
+	_ = rs.rc.SetWriteDeadline(time.Now().Add(eventWriteTimeout))
+	if _, err := rs.w.Write([]byte("event: message\ndata: ")); err != nil {
+		return errClientGone
+	}
+	if newlines {
+		// A raw CR would end the data line for a reader of the stream.
+		data = jsonrpc.AppendLine(nil, data, edits...)
+		data, edits = data[:len(data)-1], nil
+	}
+	if err := rs.edited(data, edits); err != nil {
+		return err
+	}
+	if _, err := rs.w.Write([]byte("\n\n")); err != nil {
+		return errClientGone
+	}
+	return rs.flush()
+}
+
+// keepAlive writes a comment, which clients skip.
+func (rs *response) keepAlive() error {
+	rs.stream()
+	_ = rs.rc.SetWriteDeadline(time.Now().Add(eventWriteTimeout))
+	if _, err := rs.w.Write([]byte(":\n\n")); err != nil {
+		return errClientGone
+	}
+	return rs.flush()
+}
+
+func (rs *response) flush() error {
+	if err := rs.rc.Flush(); err != nil {
+		return errClientGone
+	}
+	rs.lastWrite = time.Now()
+	return nil
+}
+
+// finish takes the write deadline back, which would otherwise outlive the
+// stream on a connection that is kept alive.
+func (rs *response) finish() {
+	_ = rs.rc.SetWriteDeadline(time.Time{})
+}
+
+// edited writes data with the edits spliced in, without putting the whole
+// together first. Edits must not overlap.
+func (rs *response) edited(data []byte, edits []jsonrpc.Edit) error {
+	slices.SortStableFunc(edits, func(a, b jsonrpc.Edit) int { return a.Span.Start - b.Span.Start })
+	at := 0
+	for _, e := range edits {
+		if _, err := rs.w.Write(data[at:e.Span.Start]); err != nil {
+			return errClientGone
+		}
+		if _, err := rs.w.Write(e.New); err != nil {
+			return errClientGone
+		}
+		at = e.Span.End
+	}
+	if _, err := rs.w.Write(data[at:]); err != nil {
+		return errClientGone
+	}
+	return nil
+}
+
+// message writes the final answer, with status where that still can be said.
+func (rs *response) message(status int, data []byte, newlines bool, edits []jsonrpc.Edit) error {
+	if rs.streaming || !rs.json {
+		return rs.event(data, newlines, edits)
+	}
+	size := len(data)
+	for _, e := range edits {
+		size += len(e.New) - (e.Span.End - e.Span.Start)
+	}
+	h := rs.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(size))
+	if size > deadlineAbove {
+		_ = rs.rc.SetWriteDeadline(time.Now().Add(bodyReadTimeout))
+		defer rs.finish()
+	}
+	rs.w.WriteHeader(status)
+	return rs.edited(data, edits)
+}
+
+// fault answers with an error of mcpd's own. On a stream that has begun the
+// status is gone, and the error is the last event.
+func (rs *response) fault(id []byte, f *Fault) {
+	body := appendFault(nil, id, f)
+	if rs.streaming {
+		_ = rs.event(body, false, nil)
+		return
+	}
+	h := rs.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if f.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((f.RetryAfter+time.Second-1)/time.Second)))
+	}
+	rs.w.WriteHeader(f.Status)
+	_, _ = rs.w.Write(body)
+}
+
+// pump waits for the messages of a mailbox and gives each to handle, until
+// handle reports the last one. In quiet times it keeps the stream open, and
+// begins it where the client may not wait longer for a first byte.
+type pump struct {
+	rs  *response
+	box *mailbox
+	// inactivity and total bound the wait; 0 is no bound.
+	inactivity, total time.Duration
+	// handle takes over a message. Any message counts as activity.
+	handle func(in *inbound) (last bool, err error)
+}
+
+func (p *pump) run(ctx context.Context) error {
+	begin := time.Now()
+	active, wrote := begin, begin
+	timer := time.NewTimer(p.wait(begin, begin, active, wrote))
+	defer timer.Stop()
+	for {
+		in, err := p.box.take()
+		if err != nil {
+			return err
+		}
+		if in != nil {
+			last, err := p.handle(in)
+			if last || err != nil {
+				return err
+			}
+			active = time.Now()
+			continue
+		}
+		select {
+		case <-p.box.wake:
+		case <-ctx.Done():
+			return errClientGone
+		case <-timer.C:
+			now := time.Now()
+			if p.rs.lastWrite.After(wrote) {
+				wrote = p.rs.lastWrite
+			}
+			switch {
+			case p.total > 0 && now.Sub(begin) >= p.total:
+				return &timeoutError{after: p.total, total: true}
+			case p.inactivity > 0 && now.Sub(active) >= p.inactivity:
+				return &timeoutError{after: p.inactivity}
+			case now.Sub(wrote) >= keepAliveInterval:
+				wrote = now
+				if p.rs.sse {
+					if err := p.rs.keepAlive(); err != nil {
+						return err
+					}
+				}
+			}
+			timer.Reset(p.wait(now, begin, active, wrote))
+		}
+	}
+}
+
+// wait is how long nothing has to be done unless a message comes.
+func (p *pump) wait(now, begin, active, wrote time.Time) time.Duration {
+	d := keepAliveInterval - now.Sub(wrote)
+	if p.total > 0 {
+		d = min(d, p.total-now.Sub(begin))
+	}
+	if p.inactivity > 0 {
+		d = min(d, p.inactivity-now.Sub(active))
+	}
+	return max(d, time.Millisecond)
+}
