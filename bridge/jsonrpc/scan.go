@@ -379,6 +379,10 @@ func (s *scanner) nonASCII(i int) int {
 	b := s.data
 	for i < len(b) && b[i] >= 0x80 {
 		lead, more := b[i], 0
+		if lead >= 0xE1 && lead <= 0xEC && i+2 < len(b) && b[i+1]&0xC0 == 0x80 && b[i+2]&0xC0 == 0x80 {
+			i += 3 // the common case of most scripts beyond Latin
+			continue
+		}
 		low, high := byte(0x80), byte(0xBF) // of the second byte
 		switch {
 		case lead < 0xC2:

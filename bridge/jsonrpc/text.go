@@ -97,7 +97,7 @@ func AppendQuote(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// ValidIDNumber reports whether raw, a valid JSON number, is an integer in
+// ValidIDNumber reports whether raw is a JSON number that is an integer in
 // value: 1, 1.0, 1e2 and 100e-2 are, 1.5 and 1e-2 are not.
 func ValidIDNumber(raw []byte) bool {
 	if !isNumber(raw) {
@@ -107,7 +107,7 @@ func ValidIDNumber(raw []byte) bool {
 	return d.zero || d.exponent >= 0
 }
 
-// Integer returns the value of raw, a valid JSON number. It reports false for
+// Integer returns the value of raw, a JSON number. It reports false for
 // anything that is not an integer in value, or does not fit into 64 bits.
 func Integer(raw []byte) (int64, bool) {
 	if !isNumber(raw) {
@@ -201,8 +201,14 @@ func isString(raw []byte) bool {
 	return len(raw) >= 2 && raw[0] == '"' && raw[len(raw)-1] == '"'
 }
 
+// isNumber holds raw against the grammar, so that the functions on numbers
+// are safe on any bytes.
 func isNumber(raw []byte) bool {
-	return len(raw) > 0 && (raw[0] == '-' && len(raw) > 1 || '0' <= raw[0] && raw[0] <= '9')
+	if len(raw) == 0 || raw[0] != '-' && raw[0]-'0' > 9 {
+		return false
+	}
+	s := scanner{data: raw}
+	return s.number(0) == len(raw)
 }
 
 // inner is a string without its quotes.
