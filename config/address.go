@@ -156,8 +156,16 @@ func parsePort(s string) (string, *flaw) {
 	return strconv.FormatUint(n, 10), nil
 }
 
+// isNumber says whether browsers take a host that ends in this part for an IPv4 address.
+func isNumber(label string) bool {
+	if digits, hex := strings.CutPrefix(label, "0x"); hex {
+		return strings.Trim(digits, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
+
 // checkName accepts DNS names and dotted IPv4 addresses. What ends in a number must be such an address: browsers
-// rewrite 127.1 or 0x7f.1 before they send it, so that these would never match.
+// rewrite 127.1 or 127.0x1 before they send it, so that these would never match.
 func checkName(name string) *flaw {
 	if name == "" {
 		return flawf("the host is missing")
@@ -186,7 +194,7 @@ func checkName(name string) *flaw {
 			}
 		}
 	}
-	if last := labels[len(labels)-1]; last[0] >= '0' && last[0] <= '9' {
+	if isNumber(labels[len(labels)-1]) {
 		if address, err := netip.ParseAddr(name); err != nil || !address.Is4() {
 			return flawf("the host is neither a name nor an IPv4 address in four numbers")
 		}

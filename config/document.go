@@ -115,18 +115,31 @@ func decodeTOML(text string) (values map[string]any, fault *syntaxFault) {
 	return nil, fault
 }
 
-// explain puts an error of the parser in our words where they help more.
+// explain puts an error of the parser in our words where they help more, and where the parser's own repeat a value of the
+// file: that may be a secret.
 func explain(parse toml.ParseError, text string) *syntaxFault {
-	fault := &syntaxFault{flaw: flaw{message: parse.Message}, offset: parse.Position.Start}
-	fault.repeats = strings.Contains(parse.Message, "already been defined") || strings.Contains(parse.Message, "was already created")
-	if rest, found := strings.CutPrefix(parse.Message, "Key '"); found {
-		if name, found := strings.CutSuffix(rest, "' has already been defined."); found {
-			fault.message = "the key " + name + " is set twice"
-		}
+	message := parse.Message
+	fault := &syntaxFault{
+		flaw:    flaw{message: message},
+		offset:  parse.Position.Start,
+		repeats: strings.Contains(message, "already been defined") || strings.Contains(message, "was already created"),
 	}
-	if strings.Contains(parse.Message, "escape") || strings.Contains(parse.Message, "hexadecimal") {
-		// The message may go on to repeat the string, which may be a secret.
-		fault.message, _, _ = strings.Cut(parse.Message, ", but got ")
+	switch {
+	case strings.HasPrefix(message, "Key '") && strings.HasSuffix(message, "' has already been defined."):
+		fault.message = "the key " + strings.TrimSuffix(message[len("Key '"):], "' has already been defined.") + " is set twice"
+	case strings.HasPrefix(message, `expected value but found "`):
+		fault.message, fault.hint = "this is not a value", "text must be in quotes"
+	case strings.HasPrefix(message, "expected a top-level item to end"):
+		fault.message, fault.hint = "nothing but a comment may follow on this line", "text must be in quotes"
+	case strings.HasPrefix(message, "Invalid integer"), strings.HasPrefix(message, "Invalid float"):
+		_, reason, _ := strings.Cut(message, `": `)
+		fault.message = "this is not a number: " + reason
+	case strings.HasPrefix(message, "invalid datetime"):
+		fault.message, fault.hint = "this is not a date or time", "text must be in quotes"
+	case strings.Contains(message, "is out of range for"):
+		fault.message = "the number is too large"
+	case strings.Contains(message, "escape"), strings.Contains(message, "hexadecimal"):
+		fault.message, _, _ = strings.Cut(message, ", but got ")
 		fault.hint = `write "\\" for a backslash, or put the text in single quotes`
 		// The parser's range goes from the start of the string to the bad escape.
 		start := min(parse.Position.Start, len(text))

@@ -62,9 +62,12 @@ func WriteNew(path, executable string, port int) (err error) {
 func FreePort(ctx context.Context) (int, error) { return freePort(ctx, PreferredPort) }
 
 func freePort(ctx context.Context, preferred int) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp4", "127.0.0.1:"+strconv.Itoa(preferred))
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		listener, err = listen.Listen(ctx, "tcp4", "127.0.0.1:0")
 	}
 	if err != nil {

@@ -270,7 +270,7 @@ func TestProblemsNamePlaceCauseAndCure(t *testing.T) {
 		// Not TOML.
 		{"no value", "[daemon]\nlisten =\nfoo = 1", []string{`2:9: expected value but found '\n' instead`}},
 		{"two things on a line", "[daemon]\nlisten = \"x\" foo", []string{
-			`2:14: expected a top-level item to end with a newline, comment, or EOF, but got 'f' instead`,
+			`2:14: nothing but a comment may follow on this line (text must be in quotes)`,
 		}},
 		{"string without an end", "a = \"x\nb = 1", []string{`1:7: strings cannot contain newlines`}},
 		{"string without an end in the last line", "a = \"x", []string{`1:6: unexpected EOF; expected '"'`}},
@@ -280,6 +280,13 @@ func TestProblemsNamePlaceCauseAndCure(t *testing.T) {
 		{"secret in a string with a bad escape", `a = "s3cr3t\xzz"`, []string{
 			`1:12: expected two hexadecimal digits after '\x' (write "\\" for a backslash, or put the text in single quotes)`,
 		}},
+		{"text without quotes", "[daemon]\nlog_level = warn", []string{`2:13: this is not a value (text must be in quotes)`}},
+		{"duration without quotes", server("stop_timeout = 5s"), []string{
+			`3:17: nothing but a comment may follow on this line (text must be in quotes)`,
+		}},
+		{"numbers that are none", "a = 0123", []string{`1:5: this is not a number: cannot have leading zeroes`}},
+		{"number beyond counting", "a = 99999999999999999999", []string{`1:5: the number is too large`}},
+		{"date that is none", "a = 12-34", []string{`1:5: this is not a date or time (text must be in quotes)`}},
 		{"not UTF-8", "a = 1\nb = \"ä\xff\"", []string{`2:7: the file has bytes that are not UTF-8 (save it in the encoding UTF-8)`}},
 		{"nested too deeply", "a = " + strings.Repeat("[", 1000), []string{
 			`1:37: arrays, tables or dotted keys are nested more than 32 deep`,
