@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"mcpd/cmd/mcpd/internal/daemon"
+	"mcpd/cmd/mcpd/internal/instance"
+	"mcpd/cmd/mcpd/internal/loginenv"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var initialize bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon in the foreground",
+		Long: `Run the daemon in the foreground, until SIGINT or SIGTERM (Ctrl-C). Then open
+listen streams end properly, calls in flight get [daemon] drain_timeout to
+finish, and every server is stopped; a second signal does not wait for the calls.
+
+The config file is read again when it changes, on SIGHUP, and by mcpd reload.`,
+		Example: `  mcpd run
+  mcpd run --init                          write an example config first, if there is none
+  mcpd run --config ./mcpd.toml --state-dir ./state`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDaemon(cmd.Context(), initialize) },
+	}
+	cmd.Flags().BoolVar(&initialize, "init", false, "write an example config if there is no config file")
+	return cmd
+}
+
+func (a *app) runDaemon(ctx context.Context, initialize bool) error {
+	path, err := a.configPath()
+	if err != nil {
+		return err
+	}
+	stateDir, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if !initialize {
+			return hinted{fmt.Errorf("there is no config file %s", path), "mcpd init writes an example; mcpd run --init does so and goes on"}
+		}
+		if err := a.writeExample(ctx, path, 0); err != nil {
+			return err
+		}
+	}
+
+	level := new(slog.LevelVar)
+	logger := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find out where mcpd itself is: %w", err)
+	}
+
+	// From here on no signal is lost: not one while the daemon is set up.
+	stop := make(chan os.Signal, 4)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(stop)
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+
+	d, err := daemon.New(ctx, daemon.Options{
+		ConfigPath:  path,
+		StateDir:    stateDir,
+		Version:     version(),
+		Logger:      logger,
+		Level:       level,
+		Environment: a.env,
+		Environ:     os.Environ(),
+		LoginEnvironment: func(ctx context.Context) (map[string]string, error) {
+			return loginenv.Resolve(ctx, os.Environ(), self)
+		},
+		Reload: reload,
+	})
+	if err != nil {
+		var held *instance.HeldError
+		if errors.As(err, &held) {
+			return hinted{err, "mcpd status shows what it does; another daemon needs another --state-dir and another port"}
+		}
+		return err
+	}
+
+	running, cancel := context.WithCancel(ctx)
+	hurry := make(chan os.Signal, 1)
+	ended := make(chan struct{})
+	signals := make(chan struct{})
+	go func() {
+		defer close(signals)
+		defer cancel()
+		select {
+		case <-stop:
+			cancel()
+		case <-ended:
+			return
+		}
+		select {
+		case s := <-stop:
+			hurry <- s
+		case <-ended:
+		}
+	}()
+	err = d.Run(running, hurry)
+	close(ended)
+	<-signals
+	return err
+}

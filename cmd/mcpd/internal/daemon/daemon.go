@@ -1,0 +1,269 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mcpd/bridge"
+	"mcpd/cmd/mcpd/internal/control"
+	"mcpd/cmd/mcpd/internal/instance"
+	"mcpd/config"
+	"mcpd/security"
+)
+
+const (
+	headerTimeout  = 10 * time.Second  // for a request's header to arrive
+	idleTimeout    = 120 * time.Second // of a connection between requests
+	maxHeaderBytes = 64 << 10          // Mcp-Param headers may be long
+)
+
+// LoginEnvironment finds out the environment that the user's login shell sets
+// up. It may take until its context ends.
+type LoginEnvironment func(context.Context) (map[string]string, error)
+
+// Options are what a Daemon is made of.
+type Options struct {
+	ConfigPath string // absolute
+	StateDir   string // absolute; it is made where it is missing
+	Version    string // of mcpd
+	Logger     *slog.Logger
+	// Level follows the config's log_level; nil where nothing has to.
+	Level *slog.LevelVar
+	// Environment is what the config file may refer to.
+	Environment config.Environment
+	// Environ is what children inherit, KEY=VALUE.
+	Environ []string
+	// LoginEnvironment is asked where the config wants it; nil never is.
+	LoginEnvironment LoginEnvironment
+	// Reload asks for the config file to be read; nil never does.
+	Reload <-chan os.Signal
+}
+
+// Daemon is one running mcpd. It listens from New on and serves in Run.
+type Daemon struct {
+	opts      Options
+	logger    *slog.Logger
+	started   *config.Config // that the daemon started with
+	watcher   *config.Watcher
+	instance  *instance.Instance
+	tokens    *security.TokenStore
+	memory    *memory
+	environ   *environment
+	listeners []net.Listener
+	gate      *security.Gate
+	endpoint  *bridge.Endpoint
+	http      *http.Server
+
+	changed chan struct{}      // the file may have changed; holds one
+	reloads chan reloadRequest // from the control interface
+	state   atomic.Pointer[state]
+
+	stopping    chan struct{}      // closed when the daemon stops
+	cancelBase  context.CancelFunc // ends the requests in flight
+	serverGroup sync.WaitGroup     // one for each server
+	// gone is closed, by name, when the last server that left the config is
+	// gone. It belongs to the reload loop.
+	gone map[string]<-chan struct{}
+}
+
+// state is a snapshot that the reload loop publishes.
+type state struct {
+	config        *config.Config
+	servers       map[string]*server // by name; without the disabled ones
+	lastReload    *control.Reload
+	restartNeeded []string
+}
+
+type reloadRequest struct{ reply chan control.Reload }
+
+// New reads the config file, claims the state folder, opens the tokens and
+// listens. Nothing is served and no child started before Run. The caller must
+// call Run or Close. The error is config.Errors where the file's content is
+// bad, and wraps fs.ErrNotExist where there is no file.
+func New(ctx context.Context, o Options) (_ *Daemon, err error) {
+	// The watcher comes first: a change after the file was read is noticed.
+	watcher, err := config.NewWatcher(o.ConfigPath, config.WatchOptions{Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	started, err := config.Load(o.ConfigPath, o.Environment)
+	if err != nil {
+		return nil, errors.Join(err, watcher.Close())
+	}
+	if o.Level != nil {
+		o.Level.Set(started.Daemon.LogLevel)
+	}
+	d := &Daemon{
+		opts:     o,
+		logger:   o.Logger,
+		started:  started,
+		watcher:  watcher,
+		environ:  newEnvironment(),
+		changed:  make(chan struct{}, 1),
+		reloads:  make(chan reloadRequest),
+		stopping: make(chan struct{}),
+		gone:     make(map[string]<-chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if err = security.MakePrivateDir(o.StateDir); err != nil {
+		return nil, fmt.Errorf("the state folder: %w", err)
+	}
+	if d.instance, err = instance.Claim(ctx, o.StateDir, o.Version); err != nil {
+		return nil, err
+	}
+	if d.tokens, err = security.OpenTokenStore(o.StateDir, security.TokenStoreOptions{Logger: o.Logger}); err != nil {
+		return nil, err
+	}
+	if d.listeners, err = listen(ctx, started.Daemon.Listen); err != nil {
+		return nil, err
+	}
+	if err = d.instance.Announce(d.Addr()); err != nil {
+		return nil, err
+	}
+	d.memory = openMemory(filepath.Join(o.StateDir, "commands.json"), o.Logger)
+	d.gate = security.NewGate(d.tokens, d.policy(started), o.Logger)
+	d.endpoint = bridge.NewEndpoint(started.Security.MaxRequestBytes, o.Logger)
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.cancelBase = cancel
+	d.http = &http.Server{
+		Handler:                      literalPath(d.gate.Handler(router{d.endpoint, control.NewAPI(d, o.Logger)})),
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            headerTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeaderBytes,
+		ErrorLog:                     slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		// Streams have no end in time; each event has a deadline instead.
+		WriteTimeout: 0,
+		BaseContext:  func(net.Listener) context.Context { return base },
+	}
+	d.state.Store(&state{config: started, servers: map[string]*server{}})
+	return d, nil
+}
+
+// Addr is the address that clients use, HOST:PORT.
+func (d *Daemon) Addr() string { return d.listeners[0].Addr().String() }
+
+// Close gives everything back that New took. Run does so by itself.
+func (d *Daemon) Close() error {
+	errs := []error{d.watcher.Close()}
+	for _, l := range d.listeners {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if d.cancelBase != nil {
+		d.cancelBase()
+	}
+	if d.instance != nil {
+		errs = append(errs, d.instance.Release())
+	}
+	return errors.Join(errs...)
+}
+
+// Run serves until ctx ends, and returns nil after a clean stop: listen
+// streams have ended with their result, calls in flight were given the drain
+// timeout, and every child is gone. A value on hurry, which may be nil, ends
+// the waiting for calls.
+func (d *Daemon) Run(ctx context.Context, hurry <-chan os.Signal) (err error) {
+	defer func() { err = errors.Join(err, d.Close()) }()
+
+	// Children outlive ctx by the time that calls in flight are given.
+	serverCtx, stopServers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServers()
+
+	work, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	var group sync.WaitGroup
+	failed := make(chan error, len(d.listeners)+1)
+
+	for _, l := range d.listeners {
+		group.Go(func() {
+			if err := d.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serving on %s: %w", l.Addr(), err)
+			}
+		})
+	}
+	d.logger.Info("mcpd listens", "address", d.Addr(), "config", d.opts.ConfigPath, "state", d.opts.StateDir,
+		"version", d.opts.Version, "pid", os.Getpid())
+
+	group.Go(func() {
+		login := d.opts.LoginEnvironment
+		if !d.started.Daemon.LoginEnv {
+			login = nil
+		}
+		d.environ.resolve(work, d.opts.Environ, login)
+		if p := d.environ.problem(); p != "" && work.Err() == nil {
+			d.logger.Warn("servers start without the environment of the login shell", "error", p)
+		}
+	})
+	d.begin(serverCtx)
+	group.Go(func() { d.watch(work) })
+	group.Go(func() { d.reloadLoop(work, serverCtx) })
+
+	select {
+	case <-ctx.Done():
+		d.logger.Info("mcpd stops: waiting for the calls in flight", "at_most", d.state.Load().config.Daemon.DrainTimeout)
+	case err = <-failed:
+		d.logger.Error("mcpd stops", "error", err)
+	}
+	stopWork()
+	d.shutdown(hurry, stopServers)
+	group.Wait()
+	d.logger.Info("mcpd has stopped")
+	return err
+}
+
+// shutdown ends in order: the listen streams, the calls, the children.
+func (d *Daemon) shutdown(hurry <-chan os.Signal, stopServers context.CancelFunc) {
+	close(d.stopping)
+	st := d.state.Load()
+	for _, s := range st.servers {
+		s.upstream.Close()
+	}
+	drain, cancel := context.WithTimeout(context.Background(), st.config.Daemon.DrainTimeout)
+	defer cancel()
+	served := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		defer cancel()
+		select {
+		case <-hurry:
+			d.logger.Info("mcpd stops at once")
+		case <-served:
+		case <-drain.Done():
+		}
+	})
+	err := d.http.Shutdown(drain)
+	close(served)
+	group.Wait()
+	if err != nil {
+		d.logger.Warn("some calls had not ended and are given up")
+		d.cancelBase()
+		if err := d.http.Close(); err != nil {
+			d.logger.Debug("closing connections", "error", err)
+		}
+	}
+	stopServers()
+	d.serverGroup.Wait()
+}
+
+// policy is what the gate lets in: mcpd's own names and what the config adds.
+func (d *Daemon) policy(c *config.Config) security.Policy {
+	p := security.LoopbackPolicy(boundTo(d.listeners[0]))
+	p.Hosts = append(p.Hosts, c.Security.AllowedHosts...)
+	p.Origins = append(p.Origins, c.Security.AllowedOrigins...)
+	return p
+}

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+)
+
+// PortTakenError says that another program listens on mcpd's address.
+type PortTakenError struct{ Addr netip.AddrPort }
+
+func (e *PortTakenError) Error() string {
+	return fmt.Sprintf("cannot listen on %s: another program already does (not an mcpd with this state folder)", e.Addr)
+}
+
+// Hint says how to find that program.
+func (e *PortTakenError) Hint() string {
+	var find string
+	switch runtime.GOOS {
+	case "windows":
+		find = fmt.Sprintf(`netstat -ano | findstr :%d`, e.Addr.Port())
+	case "linux":
+		find = fmt.Sprintf(`ss -ltnp "sport = :%d"`, e.Addr.Port())
+	default:
+		find = fmt.Sprintf("lsof -nP -iTCP:%d -sTCP:LISTEN", e.Addr.Port())
+	}
+	return "find it with: " + find + "; or set another port in the config file: [daemon] listen = \"127.0.0.1:PORT\""
+}
+
+// listen opens the addresses of the daemon: addr, and for 127.0.0.1 the same
+// port of ::1 too. Programs that are told "localhost" try ::1 first on many
+// systems; whoever held that port would be sent their tokens.
+func listen(ctx context.Context, addr netip.AddrPort) ([]net.Listener, error) {
+	if !addr.Addr().IsLoopback() {
+		return nil, fmt.Errorf("cannot listen on %s: it is not a loopback address", addr)
+	}
+	for try := 1; ; try++ {
+		ls, err := listenBoth(ctx, addr)
+		var taken *PortTakenError
+		if err != nil && addr.Port() == 0 && try < anyPortTries && errors.As(err, &taken) {
+			continue // the system chose a port that is free on one of them only
+		}
+		return ls, err
+	}
+}
+
+const anyPortTries = 10
+
+func listenBoth(ctx context.Context, addr netip.AddrPort) ([]net.Listener, error) {
+	lc := net.ListenConfig{Control: exclusive}
+	first, err := lc.Listen(ctx, "tcp", addr.String())
+	if err != nil {
+		if addrInUse(err) {
+			return nil, &PortTakenError{Addr: addr}
+		}
+		return nil, fmt.Errorf("cannot listen on %s: %w", addr, cause(err))
+	}
+	ls := []net.Listener{first}
+	if addr.Addr() != netip.MustParseAddr("127.0.0.1") {
+		return ls, nil
+	}
+	six := netip.AddrPortFrom(netip.IPv6Loopback(), boundTo(first).Port())
+	second, err := lc.Listen(ctx, "tcp", six.String())
+	switch {
+	case err == nil:
+		return append(ls, second), nil
+	case addrInUse(err):
+		_ = first.Close()
+		return nil, &PortTakenError{Addr: six}
+	default:
+		return ls, nil // a system without IPv6
+	}
+}
+
+// boundTo returns the address that a TCP listener got.
+func boundTo(l net.Listener) netip.AddrPort {
+	ap, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil { // every TCP listener has such an address
+		panic(err)
+	}
+	return ap
+}
+
+// cause leaves out of a network error what the message says already.
+func cause(err error) error {
+	var oe *net.OpError
+	if errors.As(err, &oe) {
+		return oe.Err
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"mcpd/bridge"
+	"mcpd/cmd/mcpd/internal/control"
+	"mcpd/security"
+)
+
+// router finds what is served at a path. It matches whole paths itself and
+// never redirects: a client that follows a redirect may lose its token or its
+// body on the way.
+type router struct {
+	endpoint *bridge.Endpoint
+	api      *control.API
+}
+
+// Route implements security.Router.
+func (r router) Route(path string) (security.Route, bool) {
+	if path == "/healthz" {
+		return security.Route{Methods: []string{http.MethodGet}, Public: true, Handler: http.HandlerFunc(healthz)}, true
+	}
+	if name, ok := serverOf(path); ok {
+		return security.Route{Methods: []string{http.MethodPost}, Server: name, Handler: r.endpoint.Handler(name)}, true
+	}
+	return r.api.Route(path)
+}
+
+// serverOf returns NAME of /servers/NAME/mcp, with or without one slash behind
+// it, whether or not such a server is configured.
+func serverOf(path string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(path, "/servers/")
+	if !ok {
+		return "", false
+	}
+	name, rest, ok = strings.Cut(rest, "/")
+	if !ok || rest != "mcp" && rest != "mcp/" {
+		return "", false
+	}
+	return name, isServerName(name)
+}
+
+// isServerName reports whether a server can have this name: a letter or digit,
+// then up to 63 letters, digits, dots, underscores and hyphens.
+func isServerName(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		b := s[i]
+		alnum := 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9'
+		if !alnum && (i == 0 || b != '.' && b != '_' && b != '-') {
+			return false
+		}
+	}
+	return true
+}
+
+func healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+// literalPath hides from next that a path was written with escapes. Nothing
+// that mcpd serves needs them, and a path that is read as it was written
+// cannot be read in two ways.
+func literalPath(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.EscapedPath(), "%") {
+			u := *r.URL
+			u.Path, u.RawPath = escapedPath, ""
+			r = r.WithContext(r.Context()) // a copy
+			r.URL = &u
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// escapedPath is what no route has.
+const escapedPath = "/%"
