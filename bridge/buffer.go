@@ -2,26 +2,49 @@ package bridge
 
 import "sync"
 
-// Buffers above this size are left to the garbage collector: keeping them
-// would make one huge message the daemon's memory for good.
-const largestPooledBuffer = 4 << 20
+const (
+	// Buffers above this size are left to the garbage collector: keeping them
+	// would make one huge message the daemon's memory for good.
+	largestPooledBuffer = 1 << 20
+	// smallBuffer divides the pool in two, so that a short message does not
+	// sit in the buffer of a long one while it waits.
+	smallBuffer = 4 << 10
+)
+
+// messageOverhead is what a queued message takes beyond its bytes. Without it,
+// a bound in bytes would be none at all for a flood of tiny messages.
+const messageOverhead = 2 << 10
+
+// costOf is what a message in a queue counts for.
+func costOf(data []byte) int64 { return int64(len(data)) + messageOverhead }
 
 // buffer is a byte slice that goes back to a pool. Exactly one party owns it
 // at a time; release ends the ownership.
 type buffer struct{ b []byte }
 
-// buffers are shared by all connections: the pool is a cache, not state.
-var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 0, 2048)} }}
+// The pools are shared by all connections: they are caches, not state.
+var (
+	smallBuffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 0, 2048)} }}
+	largeBuffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 0, 4*smallBuffer)} }}
+)
 
-func newBuffer() *buffer {
-	b := buffers.Get().(*buffer)
+// newBuffer gives an empty buffer for a message of about size bytes.
+func newBuffer(size int) *buffer {
+	pool := &smallBuffers
+	if size > smallBuffer {
+		pool = &largeBuffers
+	}
+	b := pool.Get().(*buffer)
 	b.b = b.b[:0]
 	return b
 }
 
 func (b *buffer) release() {
-	if b == nil || cap(b.b) > largestPooledBuffer {
-		return
+	switch {
+	case b == nil || cap(b.b) > largestPooledBuffer:
+	case cap(b.b) > smallBuffer:
+		largeBuffers.Put(b)
+	default:
+		smallBuffers.Put(b)
 	}
-	buffers.Put(b)
 }

@@ -64,11 +64,11 @@ type Conn struct {
 	calls    int // pending exchanges that are not subscriptions
 	draining bool
 	drained  chan struct{}
-	lingers  []time.Time // until when cancelled requests may still log
+	lingers  time.Time // until when requests that were given up may still log
 	ended    error
 	done     chan struct{}
 
-	wg sync.WaitGroup // reader, writer and the goroutines of go()
+	wg sync.WaitGroup // reader, writer and the goroutines of spawn
 	// life ends with the Conn and bounds mcpd's own requests on it.
 	life     context.Context
 	stopLife context.CancelFunc
@@ -80,6 +80,8 @@ type eventSink interface {
 	clientSubscriptions() int
 	// subscriptionEvent takes a message that names a subscription.
 	subscriptionEvent(c *Conn, g *group, in *inbound)
+	// subscriptionFailed tells that a subscription's answer cannot be used.
+	subscriptionFailed(c *Conn, g *group, reason error)
 	// legacyEvent takes a change notification of a legacy server.
 	legacyEvent(c *Conn, method string, in *inbound)
 	// logLine takes a line for the server's own log.
@@ -96,7 +98,7 @@ type exchange struct {
 	progressToken []byte
 	// severity is the least severity of log messages asked for, -1 for none.
 	severity int
-	out      *outbound
+	out      outbound
 }
 
 func newConn(name, version string, p Pipes, limits Limits, events eventSink, logger *slog.Logger) *Conn {
@@ -221,7 +223,7 @@ func (c *Conn) end(cause error) {
 	close(c.done)
 	for _, ex := range pending {
 		if ex.box != nil {
-			ex.box.end(&lostError{cause: cause, sent: ex.out == nil || !c.out.withdraw(ex.out)})
+			ex.box.end(&lostError{cause: cause, sent: !c.out.withdraw(&ex.out)})
 		}
 	}
 }
@@ -260,20 +262,16 @@ func (c *Conn) start(ex *exchange, compose func(dst []byte, id uint64) []byte) e
 	}
 	c.mu.Unlock()
 
-	buf := newBuffer()
+	buf := newBuffer(0)
 	buf.b = compose(buf.b, ex.id)
 	c.touch()
-	out, err := c.out.send(buf)
-	if err != nil {
+	if err := c.out.send(&ex.out, buf); err != nil {
 		c.remove(ex.id)
 		if errors.Is(err, errQueueFull) {
 			return unavailable(time.Second, "server %q: %v", c.name, err)
 		}
 		return errDraining
 	}
-	c.mu.Lock()
-	ex.out = out
-	c.mu.Unlock()
 	return nil
 }
 
@@ -295,42 +293,55 @@ func (c *Conn) remove(id uint64) *exchange {
 	return ex
 }
 
-// lingerAfterCancel is how long a cancelled request is still taken for a
-// possible author of log messages.
+// lingerAfterCancel is how long a request that was given up is still taken for
+// a possible author of log messages.
 const lingerAfterCancel = 5 * time.Second
+
+// linger notes that the server may still be at work on ex.
+func (c *Conn) linger(ex *exchange) {
+	if ex.severity < 0 {
+		return
+	}
+	c.mu.Lock()
+	c.lingers = time.Now().Add(lingerAfterCancel)
+	c.mu.Unlock()
+}
 
 // cancel gives a request up: the server is told, unless it has not seen the
 // request yet, and whatever still comes for it is dropped.
 func (c *Conn) cancel(ex *exchange, reason string) {
-	if c.remove(ex.id) == nil {
+	if c.remove(ex.id) == nil || c.out.withdraw(&ex.out) {
 		return
 	}
-	c.mu.Lock()
-	out := ex.out
-	if ex.severity >= 0 {
-		c.lingers = append(c.lingers, time.Now().Add(lingerAfterCancel))
-	}
-	c.mu.Unlock()
-	if out != nil && c.out.withdraw(out) {
-		return
-	}
-	buf := newBuffer()
+	c.linger(ex)
+	buf := newBuffer(0)
 	buf.b = append(buf.b, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`...)
 	buf.b = strconv.AppendUint(buf.b, ex.id, 10)
 	buf.b = append(buf.b, `,"reason":`...)
 	buf.b = jsonrpc.AppendQuote(buf.b, reason)
 	buf.b = append(buf.b, "}}\n"...)
-	c.touch()
-	if _, err := c.out.send(buf); err != nil {
-		c.logger.Debug("a cancellation could not be sent", "server", c.name, "error", err)
+	if err := c.notify(buf); err != nil {
+		c.logger.Debug("a cancellation could not be sent", "error", err)
+	}
+}
+
+// fail ends a request whose answer came but cannot be used.
+func (c *Conn) fail(id uint64, reason error) {
+	ex := c.remove(id)
+	switch {
+	case ex == nil:
+	case ex.group != nil:
+		c.events.subscriptionFailed(c, ex.group, reason)
+	default:
+		c.linger(ex)
+		ex.box.end(reason)
 	}
 }
 
 // notify queues one complete line that needs no answer. It takes over buf.
 func (c *Conn) notify(buf *buffer) error {
 	c.touch()
-	_, err := c.out.send(buf)
-	return err
+	return c.out.send(new(outbound), buf)
 }
 
 // roundTrip sends one of mcpd's own requests and waits for its answer. params
@@ -435,7 +446,7 @@ func readLine(r *bufio.Reader, limit int64) (buf *buffer, size int64, err error)
 		chunk, err := r.ReadSlice('\n')
 		if len(chunk) > 0 {
 			if buf == nil {
-				buf = newBuffer()
+				buf = newBuffer(len(chunk))
 			}
 			size += int64(len(chunk))
 			buf.b = append(buf.b, chunk...)
@@ -458,63 +469,107 @@ func readLine(r *bufio.Reader, limit int64) (buf *buffer, size int64, err error)
 // the line tell which it was.
 func (c *Conn) oversize(ends []byte, size int64) {
 	c.logger.Warn("a message of the server is over max_message_bytes and was dropped",
-		"server", c.name, "bytes", size, "limit", c.maxMessage)
+		"bytes", size, "limit", c.maxMessage)
 	c.events.logLine(fmt.Sprintf("mcpd: dropped a message of %d bytes: max_message_bytes is %d", size, c.maxMessage))
-	id, ok := idNear(ends)
+	id, isAnswer, found := answerID(ends)
+	if !isAnswer {
+		return
+	}
 	c.mu.Lock()
-	if !ok && c.calls == 1 {
+	if !found && c.calls == 1 {
+		// There is only one that it can be the answer to.
 		for _, ex := range c.pending {
 			if ex.group == nil {
-				id, ok = ex.id, true
+				id, found = ex.id, true
 			}
 		}
 	}
 	c.mu.Unlock()
-	if !ok {
-		return
-	}
-	if ex := c.remove(id); ex != nil && ex.box != nil {
-		ex.box.end(&oversizeError{limit: c.maxMessage})
+	if found {
+		c.fail(id, &oversizeError{limit: c.maxMessage})
 	}
 }
 
-// idNear finds the id of a message of which only both ends are known. It is a
-// guess by position: an id beside the braces of the envelope.
-func idNear(ends []byte) (uint64, bool) {
-	head := ends
-	if len(head) > 64 {
-		head = head[:64]
+// answerID finds the id of an answer that cannot be scanned: it is too large,
+// so that only both ends of it are known, or it is not quite JSON. It looks
+// only where an id of the envelope can be: in front of the result, or as last
+// but the version, where no quote can end a string and no brace an object.
+func answerID(ends []byte) (id uint64, isAnswer, found bool) {
+	rest, ok := behind(trimBOM(ends), "{")
+	if !ok {
+		return 0, false, false
 	}
-	tail := ends
-	if len(tail) > 64 {
-		tail = tail[len(tail)-64:]
-	}
-	for _, part := range [][]byte{head, tail} {
-		i := bytes.Index(part, []byte(`"id":`))
-		if i < 0 {
+	for {
+		if r, ok := behind(rest, `"jsonrpc"`, ":", `"2.0"`, ","); ok {
+			rest = r
 			continue
 		}
-		rest := bytes.TrimLeft(part[i+len(`"id":`):], " ")
-		n := 0
-		for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
-			n++
+		r, ok := behind(rest, `"id"`, ":")
+		if !ok || found {
+			break
 		}
-		if id, err := strconv.ParseUint(string(rest[:n]), 10, 64); err == nil {
-			return id, true
+		r = bytes.TrimLeft(r, " \t")
+		digits := len(r) - len(bytes.TrimLeft(r, "0123456789"))
+		id, found = upstreamID(r, jsonrpc.Span{End: digits})
+		if rest, ok = behind(r[digits:], ","); !ok || !found {
+			return 0, false, false
 		}
 	}
-	return 0, false
+	_, isResult := behind(rest, `"result"`, ":")
+	_, isError := behind(rest, `"error"`, ":")
+	if !isResult && !isError {
+		return 0, false, false
+	}
+	if found {
+		return id, true, true
+	}
+	rest, _ = before(ends, "}")
+	if r, ok := before(rest, ",", `"jsonrpc"`, ":", `"2.0"`); ok {
+		rest = r
+	}
+	rest = bytes.TrimRight(rest, " \t\r")
+	digits := rest[len(bytes.TrimRight(rest, "0123456789")):]
+	if _, ok := before(rest[:len(rest)-len(digits)], ",", `"id"`, ":"); ok {
+		id, found = upstreamID(digits, jsonrpc.Span{End: len(digits)})
+	}
+	return id, true, found
 }
+
+// behind gives what follows the tokens, each of which may have white space in
+// front of it.
+func behind(b []byte, tokens ...string) ([]byte, bool) {
+	for _, token := range tokens {
+		var ok bool
+		if b, ok = bytes.CutPrefix(bytes.TrimLeft(b, " \t\r"), []byte(token)); !ok {
+			return nil, false
+		}
+	}
+	return b, true
+}
+
+// before gives what comes before the tokens, which end b.
+func before(b []byte, tokens ...string) ([]byte, bool) {
+	for i := len(tokens) - 1; i >= 0; i-- {
+		var ok bool
+		if b, ok = bytes.CutSuffix(bytes.TrimRight(b, " \t\r"), []byte(tokens[i])); !ok {
+			return nil, false
+		}
+	}
+	return b, true
+}
+
+// trimBOM takes a byte order mark away: it is no part of the message.
+func trimBOM(line []byte) []byte { return bytes.TrimPrefix(line, []byte("\xEF\xBB\xBF")) }
 
 // receive sorts one line of stdout. It owns buf.
 func (c *Conn) receive(buf *buffer) {
 	in := newInbound()
-	in.buf, in.data = buf, buf.b
-	if len(bytes.TrimSpace(in.data)) == 0 {
+	in.buf, in.data = buf, bytes.TrimRight(trimBOM(buf.b), " \t\r")
+	if len(in.data) == 0 {
 		in.release()
 		return
 	}
-	if err := jsonrpc.ScanLine(in.data, &in.msg); err != nil {
+	if err := jsonrpc.Scan(in.data, &in.msg); err != nil {
 		c.refuse(in, err)
 		in.release()
 		return
@@ -539,22 +594,33 @@ func (c *Conn) refuse(in *inbound, cause error) {
 	if c.junk != nil {
 		c.junk(in.data)
 	}
-	var envelope *jsonrpc.EnvelopeError
-	if !errors.As(cause, &envelope) || !in.msg.ID.Value.Present() {
-		return
+	var (
+		envelope *jsonrpc.EnvelopeError
+		syntax   *jsonrpc.SyntaxError
+		id       uint64
+		found    bool
+	)
+	switch {
+	case errors.As(cause, &envelope):
+		// Programs also log in JSON, with ids of their own.
+		if !in.msg.Method.Present() && (in.msg.Result.Present() || in.msg.Error.Present()) {
+			id, found = upstreamID(in.data, in.msg.ID.Value)
+		}
+	case errors.As(cause, &syntax):
+		// Some servers write NaN, or half of a surrogate pair.
+		id, _, found = answerID(in.data)
 	}
-	id, ok := upstreamID(in.data, in.msg.ID.Value)
-	if !ok || in.msg.Method.Value.Present() {
-		return
-	}
-	if ex := c.remove(id); ex != nil && ex.box != nil {
-		ex.box.end(faultf(502, CodeServerFault, "server %q sent an answer that is not valid JSON-RPC: %v", c.name, cause))
+	if found {
+		c.fail(id, &brokenAnswerError{cause: cause})
 	}
 }
 
 // upstreamID reads an id that this Conn gave out.
 func upstreamID(data []byte, s jsonrpc.Span) (uint64, bool) {
 	raw := s.Of(data)
+	if len(raw) > 2 && raw[0] == '"' {
+		raw = raw[1 : len(raw)-1] // some servers hand numbers back as strings
+	}
 	if len(raw) == 0 || len(raw) > 20 {
 		return 0, false
 	}
@@ -673,6 +739,10 @@ func (c *Conn) deliverProgress(in *inbound) {
 	}
 }
 
+// longestLogLine bounds what one log message adds to the server's log, in
+// bytes.
+const longestLogLine = 8 << 10
+
 // deliverLog hands a log message to the one request that can have caused it.
 // A log message names no request: with several askers in flight it would be a
 // guess, and the guess could show one client's data to another.
@@ -681,16 +751,11 @@ func (c *Conn) deliverLog(in *inbound) {
 	if level, err := jsonrpc.Unquote(in.data, in.msg.Param.Level.Value); err == nil {
 		severity = logSeverity(level)
 	}
-	now := time.Now()
 	c.mu.Lock()
-	kept := c.lingers[:0]
-	for _, until := range c.lingers {
-		if until.After(now) {
-			kept = append(kept, until)
-		}
+	askers := 0
+	if time.Now().Before(c.lingers) {
+		askers++
 	}
-	c.lingers = kept
-	askers := len(kept)
 	var asker *exchange
 	for _, ex := range c.pending {
 		if ex.severity >= 0 {
@@ -702,7 +767,8 @@ func (c *Conn) deliverLog(in *inbound) {
 	if askers == 1 && asker != nil && severity >= asker.severity && asker.box.put(in) {
 		return
 	}
-	c.events.logLine("log message: " + string(in.msg.Params.Value.Of(in.data)))
+	text := in.msg.Params.Of(in.data)
+	c.events.logLine("log message: " + string(text[:min(len(text), longestLogLine)]))
 	in.release()
 }
 
@@ -712,24 +778,23 @@ func (c *Conn) receiveRequest(in *inbound) {
 	if err != nil {
 		return
 	}
-	buf := newBuffer()
-	id := in.msg.ID.Value.Of(in.data)
-	switch {
-	case c.Era() == EraModern:
+	if c.Era() == EraModern {
 		c.events.logLine("mcpd: dropped a request from the server, which its protocol revision forbids: " + clip(method))
-		buf.release()
 		return
-	case method == methodPing:
+	}
+	buf := newBuffer(0)
+	id := in.msg.ID.Of(in.data)
+	if method == methodPing {
 		buf.b = append(buf.b, `{"jsonrpc":"2.0","id":`...)
 		buf.b = append(buf.b, id...)
 		buf.b = append(buf.b, `,"result":{}}`...)
-	default:
+	} else {
 		c.events.logLine("mcpd: refused a request from the server: " + clip(method))
 		buf.b = appendFault(buf.b, id, faultf(0, codeMethodNotFound,
 			"mcpd declared no capability for %s: it cannot be passed on to a client", clip(method)))
 	}
 	buf.b = append(buf.b, '\n')
 	if err := c.notify(buf); err != nil {
-		c.logger.Debug("an answer to the server could not be sent", "server", c.name, "error", err)
+		c.logger.Debug("an answer to the server could not be sent", "error", err)
 	}
 }

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,7 +115,7 @@ func (g *greeting) run(ctx context.Context, protocol Era, skipProbe bool) error 
 			return nil
 		}
 		g.setSkipProbe(false)
-		if remembered == EraLegacy && ctx.Err() == nil {
+		if remembered == EraLegacy && !errors.Is(ctx.Err(), context.Canceled) {
 			// The command may have been upgraded to another era since.
 			g.u.eras.Forget(g.commandLine)
 			return &RestartError{Reason: fmt.Sprintf("it was remembered as a legacy server but did not initialize: %v", err)}
@@ -123,7 +124,7 @@ func (g *greeting) run(ctx context.Context, protocol Era, skipProbe bool) error 
 	}
 	era, err := g.probe(ctx)
 	if err != nil {
-		if remembered != EraUnknown {
+		if remembered != EraUnknown && !errors.Is(ctx.Err(), context.Canceled) {
 			g.u.eras.Forget(g.commandLine)
 		}
 		return err
@@ -258,8 +259,8 @@ func (g *greeting) initialize(ctx context.Context) error {
 }
 
 func (g *greeting) initializeParams() []byte {
-	return fmt.Appendf(nil, `{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"mcpd","version":%q}}`,
-		version20251125, g.u.version)
+	b := []byte(`{"protocolVersion":"` + version20251125 + `","capabilities":{},"clientInfo":{"name":"mcpd","version":`)
+	return append(jsonrpc.AppendQuote(b, g.u.version), "}}"...)
 }
 
 // acceptDiscover takes a modern answer, also a modern error, and refuses any
@@ -275,12 +276,13 @@ func (g *greeting) acceptDiscover(in *inbound) error {
 			return nil
 		case "-32022":
 			var data struct{ Supported []string }
-			_ = json.Unmarshal(in.msg.Err.Data.Value.Of(in.data), &data)
-			if slices.ContainsFunc(data.Supported, isLegacyVersion) {
-				return errNotModern
+			_ = json.Unmarshal(in.msg.Err.Data.Of(in.data), &data) // without a list nothing is common
+			version, err := commonVersion(data.Supported)
+			if err != nil {
+				return err
 			}
-			return fmt.Errorf("the server speaks protocol %s; mcpd speaks %s and legacy revisions",
-				strings.Join(data.Supported, ", "), strings.Join(modernVersions(), ", "))
+			g.accept(EraModern, serverInfo{version: version, versions: data.Supported})
+			return nil
 		}
 		return errNotModern
 	}
@@ -294,23 +296,34 @@ func (g *greeting) acceptDiscover(in *inbound) error {
 	if err := json.Unmarshal(in.msg.Result.Value.Of(in.data), &result); err != nil || len(result.SupportedVersions) == 0 {
 		return errNotModern
 	}
-	common := slices.IndexFunc(modernVersions(), func(v string) bool { return slices.Contains(result.SupportedVersions, v) })
-	if common < 0 {
-		if slices.ContainsFunc(result.SupportedVersions, isLegacyVersion) {
-			return errNotModern
-		}
-		return fmt.Errorf("the server speaks protocol %s; mcpd speaks %s and legacy revisions",
-			strings.Join(result.SupportedVersions, ", "), strings.Join(modernVersions(), ", "))
+	version, err := commonVersion(result.SupportedVersions)
+	if err != nil {
+		return err
 	}
 	info := result.Meta[metaServerInfo]
 	if info == nil {
 		info = result.ServerInfo
 	}
 	g.accept(EraModern, serverInfo{
-		version: modernVersions()[common], versions: result.SupportedVersions,
+		version: version, versions: result.SupportedVersions,
 		capabilities: result.Capabilities, info: info, instructions: result.Instructions,
 	})
 	return nil
+}
+
+// commonVersion picks the newest modern revision that both sides speak. It is
+// errNotModern when they have only a legacy one in common.
+func commonVersion(supported []string) (string, error) {
+	for _, v := range modernVersions() {
+		if slices.Contains(supported, v) {
+			return v, nil
+		}
+	}
+	if slices.ContainsFunc(supported, isLegacyVersion) {
+		return "", errNotModern
+	}
+	return "", fmt.Errorf("the server speaks protocol %s; mcpd speaks %s and legacy revisions",
+		clip(strings.Join(supported, ", ")), strings.Join(modernVersions(), ", "))
 }
 
 func (g *greeting) acceptInitialize(in *inbound) error {
@@ -330,7 +343,7 @@ func (g *greeting) acceptInitialize(in *inbound) error {
 		return fmt.Errorf("the server chose protocol %s; mcpd speaks %s",
 			clip(result.ProtocolVersion), strings.Join(legacyVersions(), ", "))
 	}
-	buf := newBuffer()
+	buf := newBuffer(0)
 	buf.b = append(buf.b, `{"jsonrpc":"2.0","method":"`+notifyInitialized+`"}`+"\n"...)
 	if err := g.conn.notify(buf); err != nil {
 		return err
@@ -344,11 +357,23 @@ func (g *greeting) acceptInitialize(in *inbound) error {
 
 func (g *greeting) accept(era Era, info serverInfo) {
 	info.declared = parseCapabilities(info.capabilities)
+	info.info = compacted(info.info)
+	info.instructions = compacted(info.instructions)
 	g.conn.server = info
 	if era == EraLegacy {
 		g.conn.legacy = newLegacyConn(g.conn)
 	}
 	g.conn.era.Store(&era)
+}
+
+// compacted takes white space out of raw JSON that goes into messages of
+// mcpd's own: a carriage return in it would break an event stream.
+func compacted(raw json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil || string(raw) == "null" {
+		return nil
+	}
+	return b.Bytes()
 }
 
 // describe renders a server's error for a person, bounded.

@@ -58,7 +58,7 @@ func (in *incoming) data() []byte { return in.body.b }
 
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) {
 	rs := &response{w: w, rc: http.NewResponseController(w)}
-	in := &incoming{http: r, body: newBuffer()}
+	in := &incoming{http: r, body: newBuffer(int(min(r.ContentLength, largestPooledBuffer)))}
 	defer func() {
 		in.body.release()
 		if rs.streaming {
@@ -75,12 +75,12 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) 
 	case errors.Is(err, errClientGone):
 		// Nobody is there to be told.
 	default:
-		if u != nil {
+		fault := faultOf(server, err)
+		if u != nil && fault.Code != CodeCancelled {
 			u.failures.Add(1)
 		}
-		fault := faultOf(server, err)
 		if fault.Status == http.StatusInternalServerError {
-			e.logger.Error("a request failed", "server", server, "method", in.method, "error", err)
+			e.logger.Error("a request failed", "server", server, "method", clip(in.method), "error", err)
 		}
 		rs.fault(in.id, fault)
 	}
@@ -116,8 +116,8 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 		return u, err
 	}
 	err := jsonrpc.Scan(in.data(), &in.msg)
-	if in.msg.ID.Present() {
-		in.id = in.msg.ID.Of(in.data())
+	if !in.msg.Result.Present() && !in.msg.Error.Present() {
+		in.id = in.msg.ID.Of(in.data()) // else it is no id of the client's own
 	}
 	if err != nil {
 		return u, faultOfScan(err)
@@ -125,7 +125,6 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 	switch in.msg.Kind {
 	case jsonrpc.Request, jsonrpc.Notification:
 	default:
-		in.id = nil // it is not the id of a request of the client's
 		return u, faultf(http.StatusBadRequest, codeInvalidRequest,
 			"a client sends requests and notifications; a response has no place in a POST")
 	}
@@ -190,29 +189,49 @@ func isJSON(h http.Header) bool {
 }
 
 // accepted reads which of the two media types a client takes. No Accept header
-// means any.
+// means any. A media range that names a type decides before one that covers it
+// (RFC 9110, section 12.5.1).
 func accepted(h http.Header) (json, sse bool) {
 	values := h["Accept"]
 	if len(values) == 0 {
 		return true, true
 	}
+	var jsonRange, sseRange mediaRange
 	for _, value := range values {
 		for part := range strings.SplitSeq(value, ",") {
 			media, params, _ := strings.Cut(part, ";")
-			if refusedByWeight(params) {
-				continue
-			}
+			taken := !refusedByWeight(params)
 			switch strings.ToLower(strings.TrimSpace(media)) {
 			case "*/*":
-				json, sse = true, true
-			case "application/json", "application/*":
-				json = true
-			case "text/event-stream", "text/*":
-				sse = true
+				jsonRange.consider(1, taken)
+				sseRange.consider(1, taken)
+			case "application/*":
+				jsonRange.consider(2, taken)
+			case "text/*":
+				sseRange.consider(2, taken)
+			case "application/json":
+				jsonRange.consider(3, taken)
+			case "text/event-stream":
+				sseRange.consider(3, taken)
 			}
 		}
 	}
-	return json, sse
+	return jsonRange.taken, sseRange.taken
+}
+
+// mediaRange is what the most specific range seen so far says of a media type.
+type mediaRange struct {
+	precision int
+	taken     bool
+}
+
+func (r *mediaRange) consider(precision int, taken bool) {
+	switch {
+	case precision > r.precision:
+		r.precision, r.taken = precision, taken
+	case precision == r.precision:
+		r.taken = r.taken || taken
+	}
 }
 
 // refusedByWeight reports a quality of zero among a media range's parameters.
@@ -220,7 +239,8 @@ func refusedByWeight(params string) bool {
 	for param := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
 		if strings.EqualFold(strings.TrimSpace(name), "q") {
-			return strings.Trim(strings.TrimSpace(value), "0.") == ""
+			value = strings.TrimSpace(value)
+			return value != "" && strings.Trim(value, "0.") == ""
 		}
 	}
 	return false

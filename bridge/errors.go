@@ -34,6 +34,7 @@ const (
 	CodeNotAcceptable = -31406 // the Accept header rules out what is needed
 	CodeTooLarge      = -31413 // the request body is over the limit
 	CodeMediaType     = -31415 // the Content-Type is not application/json
+	CodeCancelled     = -31499 // the client cancelled the request itself
 	CodeServerFault   = -31502 // the server died or broke the protocol before it answered
 	CodeUnavailable   = -31503 // the server is not up, or too busy
 	CodeTimeout       = -31504 // the server did not answer in time
@@ -107,6 +108,13 @@ func (e *oversizeError) Error() string {
 	return fmt.Sprintf("the server's answer is larger than max_message_bytes (%d bytes)", e.limit)
 }
 
+// brokenAnswerError is an answer of a server that is no valid JSON-RPC.
+type brokenAnswerError struct{ cause error }
+
+func (e *brokenAnswerError) Error() string {
+	return fmt.Sprintf("the server's answer is not valid JSON-RPC: %v", e.cause)
+}
+
 // faultOf maps any error of the data path to what the client is told. This is
 // the one place where errors become HTTP statuses.
 func faultOf(server string, err error) *Fault {
@@ -116,21 +124,31 @@ func faultOf(server string, err error) *Fault {
 		lost     *lostError
 		timeout  *timeoutError
 		oversize *oversizeError
+		broken   *brokenAnswerError
 	)
 	switch {
 	case errors.As(err, &fault):
 		return fault
+	case errors.As(err, &lost):
+		if !lost.sent {
+			return unavailable(time.Second, "server %q: its process ended before it got the request: %v", server, lost.cause)
+		}
+		return faultf(http.StatusBadGateway, CodeServerFault, "server %q: %v", server, lost)
 	case errors.As(err, &later):
 		return unavailable(later.RetryDelay(), "server %q is not available: %s", server, later.Error())
 	case errors.As(err, &oversize):
 		return faultf(http.StatusBadGateway, CodeServerFault,
 			"server %q: %v; raise max_message_bytes if such answers are expected", server, oversize)
-	case errors.As(err, &lost):
-		return faultf(http.StatusBadGateway, CodeServerFault, "server %q: %v", server, lost)
+	case errors.As(err, &broken):
+		return faultf(http.StatusBadGateway, CodeServerFault, "server %q: %v", server, broken)
 	case errors.As(err, &timeout):
 		return faultf(http.StatusGatewayTimeout, CodeTimeout, "server %q: %v", server, timeout)
 	case errors.Is(err, errSlowReader):
 		return unavailable(time.Second, "server %q: %v", server, err)
+	case errors.Is(err, errCancelled):
+		// Only legacy clients cancel by a message, and to them a status other
+		// than 200 speaks of the transport.
+		return faultf(http.StatusOK, CodeCancelled, "the request was cancelled")
 	case errors.Is(err, errDraining), errors.Is(err, errClosed):
 		return unavailable(time.Second, "server %q is being stopped or replaced; try again", server)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -209,7 +227,7 @@ func unsupportedVersion(requested string) *Fault {
 func clip(s string) string {
 	const most = 100
 	if len(s) > most {
-		s = s[:most] + "…"
+		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return strconv.QuoteToGraphic(s)
 }

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -62,6 +61,11 @@ func (u *Upstream) initialize(rs *response, in *incoming) error {
 	if err != nil {
 		return asLegacy(invalidParams("initialize needs params.protocolVersion, a string"))
 	}
+	release, err := u.admit(in.principal)
+	if err != nil {
+		return err
+	}
+	defer release()
 	conn, err := u.acquire(in.http.Context())
 	if err != nil {
 		if in.http.Context().Err() != nil {
@@ -238,6 +242,6 @@ func (l *legacyCalls) cancel(principal string, id []byte) {
 	}
 	if found != nil {
 		l.calls[found].conn.cancel(found, errCancelled.Error())
-		found.box.end(context.Canceled)
+		found.box.end(errCancelled)
 	}
 }

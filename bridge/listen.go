@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 
@@ -47,13 +48,14 @@ func (u *Upstream) listen(rs *response, in *incoming) error {
 		if got.msg.Kind == jsonrpc.Notification {
 			return false, rs.event(got.data, got.msg.HasNewline, ownIDs(got, id))
 		}
-		status := http.StatusOK
-		if got.msg.Kind == jsonrpc.Error {
-			status = statusOfChildError(string(got.msg.Err.Code.Of(got.data)))
-		}
-		return true, rs.message(status, got.data, got.msg.HasNewline, ownIDs(got, id))
+		return true, rs.message(http.StatusOK, got.data, got.msg.HasNewline, ownIDs(got, id))
 	}}
 	err = p.run(ctx)
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		got := refused.in
+		return rs.message(statusOfChildError(string(got.msg.Err.Code.Of(got.data))), got.data, got.msg.HasNewline, ownIDs(got, id))
+	}
 	if errors.Is(err, errSlowReader) {
 		u.logger.Warn("a listen stream was ended: its client reads too slowly")
 		return errClientGone
@@ -71,31 +73,58 @@ func readListen(in *incoming) (listenRequest, error) {
 	if err != nil {
 		return listenRequest{}, invalidParams("%v", err)
 	}
+	if len(f.uris) > mostURIs {
+		return listenRequest{}, invalidParams("params.notifications.resourceSubscriptions has more than %d URIs", mostURIs)
+	}
 	// Listeners share a subscription only where the server could not tell them
-	// apart: same filter, same capabilities, same of everything unknown.
+	// apart: same filter, same metadata, same of everything unknown.
 	key := append([]byte(unknown), 0)
 	key = f.appendJSON(key)
 	key = append(key, 0)
-	key = append(key, m.Meta.ClientCapabilities.Of(data)...)
-	for name, member := range jsonrpc.Members(data, m.Params.Value) {
-		if name != "_meta" && name != "notifications" {
-			key = append(key, 0)
-			key = append(key, name...)
-			key = append(key, ':')
-			key = append(key, member.Of(data)...)
+	for name, member := range jsonrpc.Members(data, m.Param.Meta.Value) {
+		if !isOwnMeta(name) {
+			key = appendKey(key, name, member.Of(data))
 		}
 	}
-	// A progress token names one client's request, which this one is not.
-	var edits []jsonrpc.Edit
-	if m.Meta.ProgressToken.Present() {
-		edits = jsonrpc.RemoveMembers(data, m.Param.Meta.Value, m.Meta.ProgressToken)
+	key = append(key, 0)
+	for name, member := range jsonrpc.Members(data, m.Params.Value) {
+		if name != "_meta" && name != "notifications" {
+			key = appendKey(key, name, member.Of(data))
+		}
+	}
+	// A progress token names one client's request, and a log level asks for
+	// what no listener gets. The filter is sent as it was understood here: one
+	// that a server reads differently must not be shared.
+	edits := jsonrpc.RemoveMembers(data, m.Param.Meta.Value, m.Meta.ProgressToken, m.Meta.LogLevel)
+	if unknown == "" {
+		edits = append(edits, jsonrpc.Edit{Span: m.Param.Notifications.Value, New: f.appendJSON(nil)})
 	}
 	line := jsonrpc.AppendLine(nil, data, edits...)
 	var edited jsonrpc.Message
 	if err := jsonrpc.Scan(line[:len(line)-1], &edited); err != nil {
 		return listenRequest{}, faultOfScan(err)
 	}
-	return listenRequest{key: string(key), filter: f, params: edited.Params.Of(line)}, nil
+	return listenRequest{key: string(key), filter: f, params: bytes.Clone(edited.Params.Of(line))}, nil
+}
+
+// mostURIs bounds one filter.
+const mostURIs = 10_000
+
+// isOwnMeta reports metadata that tells one client or one request from another
+// but changes nothing of what a subscription delivers.
+func isOwnMeta(name string) bool {
+	switch name {
+	case "progressToken", metaProtocolVersion, metaClientInfo, metaLogLevel, "traceparent", "tracestate", "baggage":
+		return true
+	}
+	return false
+}
+
+func appendKey(key []byte, name string, value []byte) []byte {
+	key = append(key, 0)
+	key = jsonrpc.AppendQuote(key, name)
+	key = append(key, ':')
+	return append(key, value...)
 }
 
 // ownIDs gives the edits that put a listener's own id where the message names
@@ -110,6 +139,8 @@ func ownIDs(got *inbound, id []byte) []jsonrpc.Edit {
 			return append(edits, jsonrpc.Edit{Span: m.Meta.SubscriptionID.Value, New: id})
 		case isObject(got.data, m.Param.Meta.Value):
 			return append(edits, jsonrpc.InsertMembers(got.data, m.Param.Meta.Value, subscriptionMember(nil, id)))
+		case m.Param.Meta.Present(): // it is no object, so it says nothing
+			return append(edits, jsonrpc.Edit{Span: m.Param.Meta.Value, New: append(subscriptionMember([]byte("{"), id), '}')})
 		case m.Params.Present():
 			return append(edits, jsonrpc.InsertMembers(got.data, m.Params.Value, append(subscriptionMember([]byte(`"_meta":{`), id), '}')))
 		default:

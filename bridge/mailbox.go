@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"sync"
 
 	"mcpd/bridge/jsonrpc"
@@ -29,8 +30,18 @@ func (in *inbound) release() {
 	inbounds.Put(in)
 }
 
-// share makes in safe to be read by many: its bytes leave the pool.
-func (in *inbound) share() { in.buf = nil }
+// share makes in safe to be read by many: its bytes leave the pool, and take
+// no more room than they need.
+func (in *inbound) share() {
+	if in.buf == nil {
+		return
+	}
+	if cap(in.data) > 2*len(in.data) {
+		in.data = bytes.Clone(in.data)
+		in.buf.release()
+	}
+	in.buf = nil
+}
 
 // mailbox hands the messages of one upstream request to the one goroutine that
 // writes its HTTP response. Bounded in bytes: a reader that is too slow loses
@@ -48,16 +59,16 @@ func newMailbox(limit int64) *mailbox {
 	return &mailbox{limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// put appends a message. It reports false when the mailbox has ended, also
-// when this very message overflowed it; the caller then keeps the message.
-func (m *mailbox) put(in *inbound) bool {
+// put appends messages. It reports false when the mailbox has ended, also
+// when these very messages overflowed it; the caller then keeps them.
+func (m *mailbox) put(messages ...*inbound) bool {
 	m.mu.Lock()
 	if m.ended != nil {
 		m.mu.Unlock()
 		return false
 	}
-	// What counts is what the reader has left unread, not the size of the next
-	// message: a large answer right behind its progress is no slow reader.
+	// What counts is what the reader has left unread, not the size of what
+	// comes next: a large answer right behind its progress is no slow reader.
 	if m.bytes > m.limit {
 		m.queue, m.bytes = nil, 0
 		m.ended = errSlowReader
@@ -65,8 +76,10 @@ func (m *mailbox) put(in *inbound) bool {
 		m.signal()
 		return false
 	}
-	m.queue = append(m.queue, in)
-	m.bytes += int64(len(in.data))
+	m.queue = append(m.queue, messages...)
+	for _, in := range messages {
+		m.bytes += costOf(in.data)
+	}
 	m.mu.Unlock()
 	m.signal()
 	return true
@@ -92,7 +105,7 @@ func (m *mailbox) take() (*inbound, error) {
 		in := m.queue[0]
 		m.queue[0] = nil
 		m.queue = m.queue[1:]
-		m.bytes -= int64(len(in.data))
+		m.bytes -= costOf(in.data)
 		return in, nil
 	}
 	return nil, m.ended

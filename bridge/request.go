@@ -125,15 +125,6 @@ func checkName(in *incoming) error {
 	default:
 		return nil
 	}
-	values := in.http.Header[headerName]
-	body, err := jsonrpc.Unquote(in.data(), source.Value)
-	if err != nil {
-		if len(values) > 0 {
-			return mismatch("the %s header has no counterpart in the body", headerName)
-		}
-		return invalidParams("%s needs params.name or params.uri, a string", in.method)
-	}
-	in.name = body
 	value, err := single(in.http.Header, headerName)
 	if err != nil {
 		return err
@@ -142,8 +133,12 @@ func checkName(in *incoming) error {
 	if err != nil {
 		return mismatch("the %s header cannot be read: %v", headerName, err)
 	}
-	if decoded != body {
-		return mismatch("%s header %s does not match body value %s", headerName, clip(decoded), clip(body))
+	in.name, err = jsonrpc.Unquote(in.data(), source.Value)
+	if err != nil {
+		return mismatch("%s header %s has no counterpart in the body", headerName, clip(decoded))
+	}
+	if decoded != in.name {
+		return mismatch("%s header %s does not match body value %s", headerName, clip(decoded), clip(in.name))
 	}
 	return nil
 }
@@ -174,14 +169,14 @@ func (u *Upstream) notification(rs *response, in *incoming) error {
 			u.legacyCalls.cancel(in.principal.ID, in.msg.Param.RequestID.Of(in.data()))
 		}
 	default:
-		if conn, _ := u.subs.state(); conn != nil {
-			buf := newBuffer()
-			buf.b = jsonrpc.AppendLine(buf.b, in.data())
-			if err := conn.notify(buf); err != nil {
-				return unavailable(time.Second, "server %q: %v", u.name, err)
-			}
-		} else {
+		conn, _ := u.subs.state()
+		if conn == nil {
 			return unavailable(time.Second, "server %q is not up; a notification is not kept for later", u.name)
+		}
+		buf := newBuffer(len(in.data()))
+		buf.b = jsonrpc.AppendLine(buf.b, in.data(), u.otherEra(in, conn, -1)...)
+		if err := conn.notify(buf); err != nil {
+			return unavailable(time.Second, "server %q: %v", u.name, err)
 		}
 	}
 	rs.w.WriteHeader(http.StatusAccepted)
@@ -205,17 +200,21 @@ func (u *Upstream) call(rs *response, in *incoming) error {
 		return err
 	}
 	defer release()
-	ctx := in.http.Context()
+	ctx, limits := in.http.Context(), u.limits.Load()
+	var begin time.Time // of the first attempt: all of them share one deadline
 	pause, repeated := firstPause, false
 	for try := 1; ; try++ {
-		conn, err := u.acquire(ctx)
+		conn, err := u.acquireWithin(ctx, begin, limits.MaxRequestTime)
 		if err != nil {
 			if ctx.Err() != nil {
 				return errClientGone
 			}
 			return err
 		}
-		err = u.exchange(ctx, rs, in, conn)
+		if begin.IsZero() {
+			begin = time.Now()
+		}
+		err = u.exchange(ctx, rs, in, conn, limits, begin)
 		var lost *lostError
 		isLost := errors.As(err, &lost)
 		switch {
@@ -238,6 +237,17 @@ func (u *Upstream) call(rs *response, in *incoming) error {
 	}
 }
 
+// acquireWithin is acquire for a request that began at begin and may take
+// total. One that has not begun yet waits as long as the server's start may take.
+func (u *Upstream) acquireWithin(ctx context.Context, begin time.Time, total time.Duration) (*Conn, error) {
+	if begin.IsZero() {
+		return u.acquire(ctx)
+	}
+	ctx, cancel := context.WithDeadline(ctx, begin.Add(total))
+	defer cancel()
+	return u.acquire(ctx)
+}
+
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -257,6 +267,7 @@ func (u *Upstream) outcomeUnknown(rs *response, in *incoming, err error) error {
 		lost     *lostError
 		timeout  *timeoutError
 		oversize *oversizeError
+		broken   *brokenAnswerError
 		what     string
 	)
 	switch {
@@ -268,6 +279,8 @@ func (u *Upstream) outcomeUnknown(rs *response, in *incoming, err error) error {
 		what = "there was " + timeout.Error()
 	case errors.As(err, &oversize):
 		what = oversize.Error()
+	case errors.As(err, &broken):
+		what = broken.Error()
 	default:
 		return err
 	}
@@ -287,7 +300,7 @@ func (u *Upstream) outcomeUnknown(rs *response, in *incoming, err error) error {
 }
 
 // exchange sends the request to one process and carries what comes back.
-func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, conn *Conn) error {
+func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, conn *Conn, limits *Limits, begin time.Time) error {
 	data, m := in.data(), &in.msg
 	if in.era == EraModern {
 		switch {
@@ -302,7 +315,6 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 			}
 		}
 	}
-	limits := u.limits.Load()
 	severity, named := u.severity(in, rs)
 	ex := &exchange{method: in.method, box: newMailbox(limits.StreamBufferBytes), severity: severity}
 	if t := m.Meta.ProgressToken; t.Present() && jsonrpc.ValidID(t.Of(data)) && rs.sse {
@@ -322,7 +334,7 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 		defer done()
 	}
 	p := pump{
-		rs: rs, box: ex.box, inactivity: limits.RequestTimeout, total: limits.MaxRequestTime,
+		rs: rs, box: ex.box, begin: begin, inactivity: limits.RequestTimeout, total: limits.MaxRequestTime,
 		handle: func(got *inbound) (bool, error) {
 			defer got.release()
 			if got.msg.Kind != jsonrpc.Notification {
@@ -375,20 +387,26 @@ func (u *Upstream) severity(in *incoming, rs *response) (severity int, named boo
 // upward gives the edits that make a client's request one for the server:
 // mcpd's own id and progress token, and the metadata of the other era.
 func (u *Upstream) upward(in *incoming, conn *Conn, ex *exchange, id uint64) []jsonrpc.Edit {
-	data, m := in.data(), &in.msg
+	m := &in.msg
 	upstream := strconv.AppendUint(nil, id, 10)
 	edits := make([]jsonrpc.Edit, 0, 8)
 	edits = append(edits, jsonrpc.Edit{Span: m.ID.Value, New: upstream})
 	if t := m.Meta.ProgressToken; t.Present() {
 		edits = append(edits, jsonrpc.Edit{Span: t.Value, New: upstream})
 	}
+	return append(edits, u.otherEra(in, conn, ex.severity)...)
+}
+
+// otherEra gives the edits that make a client's message one of the server's
+// era, where that is another one.
+func (u *Upstream) otherEra(in *incoming, conn *Conn, severity int) []jsonrpc.Edit {
 	switch {
 	case in.era == EraModern && conn.Era() == EraLegacy:
-		edits = append(edits, stripModern(data, m)...)
+		return stripModern(in.data(), &in.msg)
 	case in.era == EraLegacy && conn.Era() == EraModern:
-		edits = append(edits, addModern(data, m, ex.severity)...)
+		return addModern(in.data(), &in.msg, severity)
 	}
-	return edits
+	return nil
 }
 
 // answer writes the server's answer to the client that asked.
@@ -402,10 +420,8 @@ func (u *Upstream) answer(rs *response, in *incoming, conn *Conn, got *inbound) 
 	switch {
 	case conn.Era() == EraLegacy:
 		edits = append(edits, modernise(got, in.method, conn.server.info)...)
-		if got.msg.Kind == jsonrpc.Error {
-			if string(got.msg.Err.Code.Of(got.data)) == "-32601" {
-				status = http.StatusNotFound
-			}
+		if got.msg.Kind == jsonrpc.Error && string(got.msg.Err.Code.Of(got.data)) == "-32601" {
+			status = http.StatusNotFound
 		}
 	case got.msg.Kind == jsonrpc.Error:
 		status = statusOfChildError(string(got.msg.Err.Code.Of(got.data)))

@@ -128,7 +128,7 @@ func (rs *response) message(status int, data []byte, newlines bool, edits []json
 // status is gone, and the error is the last event.
 func (rs *response) fault(id []byte, f *Fault) {
 	body := appendFault(nil, id, f)
-	if rs.streaming {
+	if rs.streaming || f.Status == http.StatusOK && !rs.json {
 		_ = rs.event(body, false, nil)
 		return
 	}
@@ -146,8 +146,9 @@ func (rs *response) fault(id []byte, f *Fault) {
 // handle reports the last one. In quiet times it keeps the stream open, and
 // begins it where the client may not wait longer for a first byte.
 type pump struct {
-	rs  *response
-	box *mailbox
+	rs    *response
+	box   *mailbox
+	begin time.Time // from which total counts
 	// inactivity and total bound the wait; 0 is no bound.
 	inactivity, total time.Duration
 	// handle takes over a message. Any message counts as activity.
@@ -155,9 +156,9 @@ type pump struct {
 }
 
 func (p *pump) run(ctx context.Context) error {
-	begin := time.Now()
-	active, wrote := begin, begin
-	timer := time.NewTimer(p.wait(begin, begin, active, wrote))
+	now := time.Now()
+	active, wrote := now, now
+	timer := time.NewTimer(p.wait(now, active, wrote))
 	defer timer.Stop()
 	for {
 		in, err := p.box.take()
@@ -169,7 +170,9 @@ func (p *pump) run(ctx context.Context) error {
 			if last || err != nil {
 				return err
 			}
-			active = time.Now()
+			if active = time.Now(); p.expired(active) {
+				return &timeoutError{after: p.total, total: true}
+			}
 			continue
 		}
 		select {
@@ -182,7 +185,7 @@ func (p *pump) run(ctx context.Context) error {
 				wrote = p.rs.lastWrite
 			}
 			switch {
-			case p.total > 0 && now.Sub(begin) >= p.total:
+			case p.expired(now):
 				return &timeoutError{after: p.total, total: true}
 			case p.inactivity > 0 && now.Sub(active) >= p.inactivity:
 				return &timeoutError{after: p.inactivity}
@@ -194,16 +197,18 @@ func (p *pump) run(ctx context.Context) error {
 					}
 				}
 			}
-			timer.Reset(p.wait(now, begin, active, wrote))
+			timer.Reset(p.wait(now, active, wrote))
 		}
 	}
 }
 
+func (p *pump) expired(now time.Time) bool { return p.total > 0 && now.Sub(p.begin) >= p.total }
+
 // wait is how long nothing has to be done unless a message comes.
-func (p *pump) wait(now, begin, active, wrote time.Time) time.Duration {
+func (p *pump) wait(now, active, wrote time.Time) time.Duration {
 	d := keepAliveInterval - now.Sub(wrote)
 	if p.total > 0 {
-		d = min(d, p.total-now.Sub(begin))
+		d = min(d, p.total-now.Sub(p.begin))
 	}
 	if p.inactivity > 0 {
 		d = min(d, p.inactivity-now.Sub(active))

@@ -2,7 +2,9 @@ package bridge
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +31,9 @@ func parseFilter(data []byte, obj jsonrpc.Span) (f filter, unknown string, err e
 	var rest []string
 	for name, raw := range members {
 		var target any
+		if string(raw) == "null" {
+			continue // as if it were not there
+		}
 		switch name {
 		case "toolsListChanged":
 			target = &f.tools
@@ -45,6 +50,9 @@ func parseFilter(data []byte, obj jsonrpc.Span) (f filter, unknown string, err e
 		if err := json.Unmarshal(raw, target); err != nil {
 			return filter{}, "", fmt.Errorf("params.notifications.%s has the wrong type", name)
 		}
+	}
+	if slices.Contains(f.uris, "") {
+		return filter{}, "", fmt.Errorf("params.notifications.resourceSubscriptions must hold URIs")
 	}
 	slices.Sort(f.uris)
 	f.uris = slices.Compact(f.uris)
@@ -178,9 +186,11 @@ func (s *subscriptions) subscribe(l *listener, r listenRequest) (*group, error) 
 		g = &group{key: r.key, filter: r.filter, params: r.params, listeners: make(map[*listener]struct{})}
 		s.groups[r.key] = g
 		s.clients.Add(1)
+		g.listeners[l] = struct{}{}
 		if s.conn != nil {
 			s.begin(g, s.conn)
 		}
+		return g, nil
 	}
 	g.listeners[l] = struct{}{}
 	if g.live && !isDone(g.conn) {
@@ -217,6 +227,9 @@ func (s *subscriptions) drop(g *group) {
 		if !g.internal {
 			s.clients.Add(-1)
 		}
+	}
+	if g.internal && g.conn != nil {
+		g.conn.tools.watch(false)
 	}
 	s.leave(g)
 }
@@ -266,7 +279,12 @@ func (s *subscriptions) adopt(conn *Conn) {
 // watchTools subscribes mcpd itself to changes of the tool list, whose schemas
 // say which headers a tools/call must carry.
 func (s *subscriptions) watchTools(conn *Conn) {
-	if _, changes := conn.server.capability("tools", "listChanged"); !changes || conn.legacy != nil {
+	_, changes := conn.server.capability("tools", "listChanged")
+	if conn.legacy != nil {
+		conn.tools.watch(changes) // it tells without being asked
+		return
+	}
+	if !changes {
 		return
 	}
 	f := filter{tools: true}
@@ -292,9 +310,12 @@ func (s *subscriptions) begin(g *group, conn *Conn) {
 	ex := &exchange{method: methodListen, group: g, severity: -1}
 	g.ex = ex
 	if err := conn.start(ex, func(dst []byte, id uint64) []byte { return appendRequest(dst, id, methodListen, g.params) }); err != nil {
-		// The Conn is over; the next one will carry the group.
 		g.ex = nil
-		s.leave(g)
+		if errors.Is(err, errDraining) {
+			s.leave(g) // the Conn is over; the next one will carry the group
+		} else {
+			s.finish(g, err)
+		}
 		return
 	}
 	conn.spawn(func() { s.expectAck(g, conn, settled) })
@@ -318,25 +339,31 @@ func (s *subscriptions) expectAck(g *group, conn *Conn, settled <-chan struct{})
 		return
 	}
 	s.u.logger.Warn("the server did not acknowledge a subscription", "after", controlTimeout)
-	f := faultf(504, CodeTimeout, "server %q did not acknowledge the subscription within %v", s.u.name, controlTimeout)
-	s.finish(g, newShared(appendFault(nil, []byte("0"), f)))
+	s.finish(g, faultf(http.StatusGatewayTimeout, CodeTimeout,
+		"server %q did not acknowledge the subscription within %v", s.u.name, controlTimeout))
 }
 
 // finish ends a group from the server's side: listeners that were told that
 // they listen get the graceful result, the others get why they do not.
-func (s *subscriptions) finish(g *group, refusal *inbound) {
+func (s *subscriptions) finish(g *group, refusal error) {
+	result := completion()
 	for l := range g.listeners {
 		if l.acked || refusal == nil {
-			l.box.put(completion())
+			l.box.put(result)
 		} else {
-			l.box.put(refusal)
+			l.box.end(refusal)
 		}
 	}
 	clear(g.listeners)
 	s.drop(g)
 }
 
-// subscriptionEvent implements eventSink.
+// refusedError is a server's own error in place of an acknowledgement.
+type refusedError struct{ in *inbound }
+
+func (e *refusedError) Error() string { return describe(e.in) }
+
+// event takes a message of a server that names a subscription.
 func (s *subscriptions) event(c *Conn, g *group, in *inbound) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -356,7 +383,7 @@ func (s *subscriptions) event(c *Conn, g *group, in *inbound) {
 			s.drop(g)
 			return
 		}
-		s.finish(g, in)
+		s.finish(g, &refusedError{in})
 		return
 	}
 	method, err := jsonrpc.Unquote(in.data, in.msg.Method.Value)
@@ -389,6 +416,17 @@ func (s *subscriptions) event(c *Conn, g *group, in *inbound) {
 	}
 }
 
+// failed ends a subscription whose answer cannot be used.
+func (s *subscriptions) failed(c *Conn, g *group, reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.conn != c || s.groups[g.key] != g {
+		return
+	}
+	g.ex = nil
+	s.finish(g, reason)
+}
+
 // acknowledge takes what the server granted. The first time, listeners are
 // told so. After a restart they are told to read again what may have changed
 // unseen; where the grant itself changed, their stream ends, so that they
@@ -401,9 +439,10 @@ func (s *subscriptions) acknowledge(g *group, granted filter, ack *inbound) {
 	}
 	again := g.acked
 	if again && !asked.equal(g.granted) {
+		result := completion()
 		for l := range g.listeners {
 			if l.acked {
-				l.box.put(completion())
+				l.box.put(result)
 				delete(g.listeners, l)
 			}
 		}
@@ -411,7 +450,7 @@ func (s *subscriptions) acknowledge(g *group, granted filter, ack *inbound) {
 	}
 	g.live, g.acked, g.granted, g.ack = true, true, asked, ack
 	if g.internal {
-		g.conn.tools.invalidate()
+		g.conn.tools.watch(asked.tools)
 		return
 	}
 	if len(g.listeners) == 0 {
@@ -428,9 +467,7 @@ func (s *subscriptions) acknowledge(g *group, granted filter, ack *inbound) {
 			l.box.put(ack)
 			continue
 		}
-		for _, n := range notices {
-			l.box.put(n)
-		}
+		l.box.put(notices...)
 	}
 }
 

@@ -18,6 +18,9 @@ const (
 	// schemaMinAge keeps requests that fail the check from making mcpd ask
 	// for the list each time.
 	schemaMinAge = time.Second
+	// schemaRetry is after how long a list that could not be read is asked
+	// for again.
+	schemaRetry = 5 * time.Second
 	// schemaMaxPages bounds one reading of a paginated list.
 	schemaMaxPages = 100
 )
@@ -31,7 +34,10 @@ type toolSchemas struct {
 	mu      sync.Mutex
 	tools   map[string]header.ToolEntry // nil: not read yet
 	readAt  time.Time
+	failed  bool          // the last reading
 	stale   bool          // the server announced a change since
+	watched bool          // the server announces changes, and mcpd listens
+	begun   int           // readings begun so far
 	reading chan struct{} // closed when the reading under way ends
 }
 
@@ -40,6 +46,14 @@ func newToolSchemas(c *Conn) *toolSchemas { return &toolSchemas{c: c} }
 // invalidate notes that the list changed.
 func (t *toolSchemas) invalidate() {
 	t.mu.Lock()
+	t.stale = true
+	t.mu.Unlock()
+}
+
+// watch notes whether changes are heard of.
+func (t *toolSchemas) watch(on bool) {
+	t.mu.Lock()
+	t.watched = on
 	t.stale = true
 	t.mu.Unlock()
 }
@@ -72,12 +86,15 @@ func (t *toolSchemas) check(ctx context.Context, h http.Header, tool string, arg
 
 // entry gives what is known of a tool from a reading later than after.
 func (t *toolSchemas) entry(ctx context.Context, tool string, after time.Time) (header.ToolEntry, time.Time, error) {
+	t.mu.Lock()
+	before := t.begun
 	for {
-		t.mu.Lock()
-		fresh := t.tools != nil && !t.stale && t.readAt.After(after)
-		if fresh {
+		// A reading that began after the question is recent enough, also where
+		// the server announces changes faster than its list can be read.
+		own := t.reading == nil && t.begun > before
+		if own || t.tools != nil && !t.stale && t.readAt.After(after) {
 			entry, readAt := t.tools[tool], t.readAt
-			if !t.announcesChanges() && time.Since(readAt) > schemaMaxAge && t.reading == nil {
+			if time.Since(readAt) > t.maxAge() && t.reading == nil {
 				t.begin() // for the next one
 			}
 			t.mu.Unlock()
@@ -96,18 +113,26 @@ func (t *toolSchemas) entry(ctx context.Context, tool string, after time.Time) (
 		case <-ctx.Done():
 			return header.ToolEntry{}, time.Time{}, ctx.Err()
 		}
+		t.mu.Lock()
 	}
 }
 
-func (t *toolSchemas) announcesChanges() bool {
-	_, changes := t.c.server.capability("tools", "listChanged")
-	return changes
+// maxAge is how long a reading is trusted.
+func (t *toolSchemas) maxAge() time.Duration {
+	switch {
+	case t.failed:
+		return schemaRetry
+	case t.watched:
+		return 1<<63 - 1
+	}
+	return schemaMaxAge
 }
 
 // begin starts a reading. mu is held.
 func (t *toolSchemas) begin() bool {
 	reading := make(chan struct{})
 	t.reading, t.stale = reading, false
+	t.begun++
 	if !t.c.spawn(func() {
 		ctx, cancel := context.WithTimeout(t.c.life, controlTimeout)
 		defer cancel()
@@ -125,11 +150,12 @@ func (t *toolSchemas) begin() bool {
 		if t.tools == nil {
 			t.tools = map[string]header.ToolEntry{}
 		}
-		t.readAt = time.Now()
+		t.readAt, t.failed = time.Now(), err != nil
 		t.reading = nil
 		close(reading)
 	}) {
 		t.reading = nil
+		t.begun--
 		return false
 	}
 	return true

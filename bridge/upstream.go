@@ -205,8 +205,13 @@ func (u *Upstream) clientSubscriptions() int { return int(u.subs.clients.Load())
 // subscriptionEvent implements eventSink.
 func (u *Upstream) subscriptionEvent(c *Conn, g *group, in *inbound) { u.subs.event(c, g, in) }
 
+// subscriptionFailed implements eventSink.
+func (u *Upstream) subscriptionFailed(c *Conn, g *group, reason error) { u.subs.failed(c, g, reason) }
+
 // legacyEvent implements eventSink.
-func (u *Upstream) legacyEvent(c *Conn, method string, in *inbound) { u.subs.legacyEvent(c, method, in) }
+func (u *Upstream) legacyEvent(c *Conn, method string, in *inbound) {
+	u.subs.legacyEvent(c, method, in)
+}
 
 // logLine implements eventSink.
 func (u *Upstream) logLine(line string) { u.log(line) }

@@ -10,21 +10,21 @@ import (
 // errQueueFull says that the server does not read its stdin.
 var errQueueFull = errors.New("the server does not read its input: too much is queued for it")
 
-// coalesceBelow is the size under which queued messages are joined into one
-// write.
-const coalesceBelow = 16 << 10
+// coalesceUpTo is how many bytes of small messages are joined into one write.
+const coalesceUpTo = 32 << 10
 
-// outbound is one line for a server's stdin.
+// outbound is one line for a server's stdin. The zero value is ready to send.
 type outbound struct {
-	buf *buffer
-	// state is guarded by the writer's mutex.
+	// Both are guarded by the writer's mutex.
+	buf   *buffer
 	state outboundState
 }
 
 type outboundState uint8
 
 const (
-	queued    outboundState = iota
+	unsent    outboundState = iota
+	queued                  // in the queue; buf is there
 	taken                   // being written, or written: the server may have seen it
 	withdrawn               // taken back before a byte was written
 )
@@ -37,55 +37,82 @@ type writer struct {
 
 	mu     sync.Mutex
 	queue  []*outbound
-	bytes  int64
+	head   int   // queue[:head] is taken
+	gone   int   // withdrawn lines in queue[head:]
+	bytes  int64 // cost of what is queued or being written
 	closed error
 	wake   chan struct{}
-	done   chan struct{}
 	fail   func(error) // called once, by the writing goroutine
 }
 
 func newWriter(out io.WriteCloser, limit int64, fail func(error)) *writer {
-	return &writer{out: out, limit: limit, fail: fail, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &writer{out: out, limit: limit, fail: fail, wake: make(chan struct{}, 1)}
 }
 
 // send queues one line and takes over its buffer, also when it fails.
-func (w *writer) send(buf *buffer) (*outbound, error) {
+func (w *writer) send(o *outbound, buf *buffer) error {
 	w.mu.Lock()
-	if w.closed != nil {
+	if w.closed != nil || o.state != unsent {
 		err := w.closed
 		w.mu.Unlock()
 		buf.release()
-		return nil, err
+		if err == nil {
+			err = errClosed
+		}
+		return err
 	}
-	if len(w.queue) > 0 && w.bytes+int64(len(buf.b)) > w.limit {
+	cost := costOf(buf.b)
+	if w.bytes > 0 && w.bytes+cost > w.limit {
 		w.mu.Unlock()
 		buf.release()
-		return nil, errQueueFull
+		return errQueueFull
 	}
-	o := &outbound{buf: buf}
+	o.buf, o.state = buf, queued
 	w.queue = append(w.queue, o)
-	w.bytes += int64(len(buf.b))
+	w.bytes += cost
 	w.mu.Unlock()
+	w.signal()
+	return nil
+}
+
+func (w *writer) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
-	return o, nil
 }
 
 // withdraw takes a line back. It reports true when the server cannot have
-// seen any of it.
+// seen any of it, and will not.
 func (w *writer) withdraw(o *outbound) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch o.state {
+	case taken:
+		return false
 	case queued:
-		o.state = withdrawn
-		return true
-	case withdrawn:
-		return true
+		w.bytes -= costOf(o.buf.b)
+		o.buf.release()
+		o.buf = nil
+		// A server that reads nothing must not let withdrawn lines pile up.
+		if w.gone++; w.gone > 32 && w.gone > (len(w.queue)-w.head)/2 {
+			w.compact()
+		}
 	}
-	return false
+	o.state = withdrawn
+	return true
+}
+
+// compact drops what is taken or withdrawn from the queue.
+func (w *writer) compact() {
+	kept := w.queue[:0]
+	for _, o := range w.queue[w.head:] {
+		if o.state == queued {
+			kept = append(kept, o)
+		}
+	}
+	clear(w.queue[len(kept):])
+	w.queue, w.head, w.gone = kept, 0, 0
 }
 
 // close stops the writer; what is queued is not written any more. It closes
@@ -96,10 +123,7 @@ func (w *writer) close(reason error) {
 		w.closed = reason
 	}
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.signal()
 	// A pending write on a pipe is only ended by a deadline or by closing it.
 	if d, ok := w.out.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		_ = d.SetWriteDeadline(time.Unix(1, 0))
@@ -109,74 +133,85 @@ func (w *writer) close(reason error) {
 
 // run writes until close or until the pipe breaks.
 func (w *writer) run() {
-	defer close(w.done)
-	var joined []byte
+	var (
+		batch  []*buffer
+		joined []byte
+	)
 	for range w.wake {
 		for {
-			w.mu.Lock()
-			batch, closed := w.queue, w.closed
-			w.queue, w.bytes = nil, 0
-			if closed == nil {
-				for _, o := range batch {
-					if o.state == queued {
-						o.state = taken
-					}
-				}
-			}
-			w.mu.Unlock()
-			if closed != nil {
-				for _, o := range batch {
-					o.buf.release()
-				}
-				return
-			}
+			batch = w.take(batch[:0])
 			if len(batch) == 0 {
 				break
 			}
-			var err error
-			joined, err = w.write(batch, joined[:0])
-			if err != nil {
-				w.mu.Lock()
-				if w.closed == nil {
-					w.closed = err
+			line := batch[0].b
+			if len(batch) > 1 {
+				joined = joined[:0]
+				for _, buf := range batch {
+					joined = append(joined, buf.b...)
 				}
-				w.mu.Unlock()
+				line = joined
+			}
+			_, err := w.out.Write(line)
+			w.written(batch, err)
+			if err != nil {
 				w.fail(err)
 				return
 			}
-			if cap(joined) > 4*coalesceBelow {
-				joined = nil
-			}
+		}
+		if w.isClosed() {
+			return
 		}
 	}
 }
 
-func (w *writer) write(batch []*outbound, joined []byte) ([]byte, error) {
-	var err error
-	flush := func() {
-		if err == nil && len(joined) > 0 {
-			_, err = w.out.Write(joined)
-		}
-		joined = joined[:0]
+func (w *writer) isClosed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed != nil
+}
+
+// take gives the lines of the next write: one of any size, or several small
+// ones. What stays in the queue can still be withdrawn.
+func (w *writer) take(batch []*buffer) []*buffer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed != nil {
+		return batch
 	}
-	for _, o := range batch {
-		// withdraw may run at any time, but not on a line that is taken.
-		if o.state == taken {
-			switch {
-			case len(batch) > 1 && len(o.buf.b) < coalesceBelow:
-				if len(joined)+len(o.buf.b) > 2*coalesceBelow {
-					flush()
-				}
-				joined = append(joined, o.buf.b...)
-			default:
-				flush()
-				if err == nil {
-					_, err = w.out.Write(o.buf.b)
-				}
+	size := 0
+	for w.head < len(w.queue) {
+		o := w.queue[w.head]
+		if o.state == withdrawn {
+			w.gone--
+		} else {
+			if len(batch) > 0 && size+len(o.buf.b) > coalesceUpTo {
+				break
 			}
+			size += len(o.buf.b)
+			batch = append(batch, o.buf)
+			o.buf, o.state = nil, taken
 		}
-		o.buf.release()
+		w.queue[w.head] = nil
+		w.head++
 	}
-	flush()
-	return joined, err
+	if w.head > len(w.queue)/2 {
+		w.compact()
+	}
+	return batch
+}
+
+// written gives the buffers of a write back.
+func (w *writer) written(batch []*buffer, err error) {
+	w.mu.Lock()
+	for _, buf := range batch {
+		w.bytes -= costOf(buf.b)
+	}
+	if err != nil && w.closed == nil {
+		w.closed = err
+	}
+	w.mu.Unlock()
+	for i, buf := range batch {
+		buf.release()
+		batch[i] = nil
+	}
 }
