@@ -15,7 +15,8 @@ func TestTheFileAndTheStateAreWhereTheSystemWantsThem(t *testing.T) {
 	}{
 		{"Linux", "linux", "/home/ada", nil, "/home/ada/.config/mcpd/mcpd.toml", "/home/ada/.local/state/mcpd"},
 		{
-			"Linux with XDG folders", "linux", "/home/ada", map[string]string{"XDG_CONFIG_HOME": "/c/", "XDG_STATE_HOME": "/s"},
+			"Linux with XDG folders", "linux", "/home/ada",
+			map[string]string{"XDG_CONFIG_HOME": "/c/", "XDG_STATE_HOME": "/s"},
 			"/c/mcpd/mcpd.toml", "/s/mcpd",
 		},
 		{
@@ -25,12 +26,14 @@ func TestTheFileAndTheStateAreWhereTheSystemWantsThem(t *testing.T) {
 		},
 		{"Linux without a home", "linux", "", nil, "", ""},
 		{
-			"macOS", "darwin", "/Users/ada", map[string]string{"XDG_CONFIG_HOME": "/c"},
+			"macOS", "darwin", "/Users/ada",
+			map[string]string{"XDG_CONFIG_HOME": "/c"},
 			"/Users/ada/Library/Application Support/mcpd/mcpd.toml", "/Users/ada/Library/Application Support/mcpd/state",
 		},
 		{"macOS without a home", "darwin", "", nil, "", ""},
 		{
-			"Windows", "windows", `C:\Users\ada`, map[string]string{"AppData": roaming, "LocalAppData": local},
+			"Windows", "windows", `C:\Users\ada`,
+			map[string]string{"AppData": roaming, "LocalAppData": local},
 			roaming + `\mcpd\mcpd.toml`, local + `\mcpd`,
 		},
 		{

@@ -45,8 +45,8 @@ type Watcher struct {
 	last     content
 	source   *fsnotify.Watcher // nil: polling only
 	armed    map[string]os.FileInfo
-	// checked, for tests, is told after each look at the file.
-	checked func(changed bool)
+	// checked, for tests, is told after each look at the file what it held and whether that was news.
+	checked func(now content, changed bool)
 }
 
 // content is what the file holds, or why it cannot be read.
@@ -160,7 +160,7 @@ func (w *Watcher) check(notify func()) {
 		notify()
 	}
 	if w.checked != nil {
-		w.checked(changed)
+		w.checked(now, changed)
 	}
 }
 
