@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -66,6 +67,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) 
 		}
 	}()
 
+	_ = rs.rc.SetReadDeadline(time.Now().Add(bodyReadTimeout))
 	u, err := e.admit(rs, in, server)
 	if err == nil {
 		err = u.serve(rs, in)
@@ -135,7 +137,9 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 	return u, nil
 }
 
-// readBody reads the whole body, bounded in size and time.
+// readBody reads the whole body, bounded in size. It lifts the bound in time
+// only when nothing of the body is left: net/http itself reads on where a
+// handler did not, and a client that sends no more would hold it up for ever.
 func (e *Endpoint) readBody(rs *response, in *incoming) error {
 	most := e.maxBody.Load()
 	r := in.http
@@ -146,9 +150,6 @@ func (e *Endpoint) readBody(rs *response, in *incoming) error {
 	if r.ContentLength > most {
 		return tooLarge()
 	}
-	_ = rs.rc.SetReadDeadline(time.Now().Add(bodyReadTimeout))
-	defer func() { _ = rs.rc.SetReadDeadline(time.Time{}) }()
-
 	b := in.body.b
 	// The length that a client announces is not yet memory that it paid for.
 	if want := min(r.ContentLength, 1<<20) + 1; want > int64(cap(b)) {
@@ -165,12 +166,16 @@ func (e *Endpoint) readBody(rs *response, in *incoming) error {
 			return tooLarge()
 		}
 		if err == io.EOF {
+			_ = rs.rc.SetReadDeadline(time.Time{})
 			return nil
 		}
-		if err != nil {
-			if r.Context().Err() != nil {
-				return errClientGone
-			}
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return faultf(http.StatusBadRequest, codeInvalidRequest, "the request body did not come within %v", bodyReadTimeout)
+		case r.Context().Err() != nil:
+			return errClientGone
+		default:
 			return faultf(http.StatusBadRequest, codeInvalidRequest, "the request body could not be read: %v", err)
 		}
 	}
