@@ -1,0 +1,113 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// awaitExit waits until pid has ended and leaves it to be reaped: as long as it is not, its number and that of its
+// group stay taken.
+func awaitExit(pid int) bool {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+	}
+}
+
+const (
+	strayRounds = 10 // of looking for what was forked meanwhile
+	strayWait   = 200 * time.Millisecond
+)
+
+// killStrays kills the processes that carry mark in their environment: descendants that left the process group.
+func killStrays(mark string, logger *slog.Logger) {
+	for range strayRounds {
+		strays := findStrays(mark)
+		if len(strays) == 0 {
+			return
+		}
+		for _, s := range strays {
+			logger.Info("a descendant of a child left its process group and was killed", "pid", s.pid, "program", s.program)
+			s.kill()
+		}
+		for _, s := range strays {
+			s.wait()
+		}
+	}
+	logger.Warn("descendants of a child keep starting others and could not all be killed")
+}
+
+// stray is a process, held by a descriptor so that its number cannot pass to another one before it is killed.
+type stray struct {
+	pid     int
+	fd      int
+	program string
+}
+
+func findStrays(mark string) []stray {
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	self := os.Getpid()
+	var out []stray
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || pid <= 1 || pid == self || !carries(pid, mark) {
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue // ended meanwhile, or a kernel before 5.3
+		}
+		if !carries(pid, mark) { // the number changed hands before it was held
+			_ = unix.Close(fd)
+			continue
+		}
+		name, _ := os.ReadFile(filepath.Join("/proc", d.Name(), "comm"))
+		out = append(out, stray{pid, fd, strings.TrimSpace(string(name))})
+	}
+	return out
+}
+
+// carries says whether the environment of pid has the entry. Zombies and other users' processes show none.
+func carries(pid int, entry string) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for e := range bytes.SplitSeq(env, []byte{0}) {
+		if string(e) == entry {
+			return true
+		}
+	}
+	return false
+}
+
+func (s stray) kill() { _ = unix.PidfdSendSignal(s.fd, unix.SIGKILL, nil, 0) }
+
+// wait gives it a moment to be gone, so that the next look does not find it again.
+func (s stray) wait() {
+	defer func() { _ = unix.Close(s.fd) }()
+	until := time.Now().Add(strayWait)
+	for {
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
