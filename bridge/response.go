@@ -18,6 +18,7 @@ type response struct {
 	rc        *http.ResponseController
 	json, sse bool // media types that the client takes
 	streaming bool
+	unflushed bool // events were written that the client cannot see yet
 	lastWrite time.Time
 }
 
@@ -39,7 +40,7 @@ func (rs *response) stream() {
 	rs.lastWrite = time.Now()
 }
 
-// event writes one message to the stream and flushes it.
+// event writes one message to the stream. Who waits after it flushes first.
 func (rs *response) event(data []byte, newlines bool, edits []jsonrpc.Edit) error {
 	rs.stream()
 	_ = rs.rc.SetWriteDeadline(time.Now().Add(eventWriteTimeout))
@@ -57,7 +58,8 @@ func (rs *response) event(data []byte, newlines bool, edits []jsonrpc.Edit) erro
 	if _, err := rs.w.Write([]byte("\n\n")); err != nil {
 		return errClientGone
 	}
-	return rs.flush()
+	rs.unflushed = true
+	return nil
 }
 
 // keepAlive writes a comment, which clients skip.
@@ -71,6 +73,7 @@ func (rs *response) keepAlive() error {
 }
 
 func (rs *response) flush() error {
+	rs.unflushed = false
 	if err := rs.rc.Flush(); err != nil {
 		return errClientGone
 	}
@@ -79,8 +82,12 @@ func (rs *response) flush() error {
 }
 
 // finish takes the write deadline back, which would otherwise outlive the
-// stream on a connection that is kept alive.
+// stream on a connection that is kept alive. What is left to write then has to
+// be out before.
 func (rs *response) finish() {
+	if rs.unflushed {
+		_ = rs.flush()
+	}
 	_ = rs.rc.SetWriteDeadline(time.Time{})
 }
 
@@ -174,6 +181,12 @@ func (p *pump) run(ctx context.Context) error {
 				return &timeoutError{after: p.total, total: true}
 			}
 			continue
+		}
+		if p.rs.unflushed {
+			// Events that come in a burst go out in few writes.
+			if err := p.rs.flush(); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-p.box.wake:
