@@ -564,7 +564,7 @@ func trimBOM(line []byte) []byte { return bytes.TrimPrefix(line, []byte("\xEF\xB
 // receive sorts one line of stdout. It owns buf.
 func (c *Conn) receive(buf *buffer) {
 	in := newInbound()
-	in.buf, in.data = buf, bytes.TrimRight(trimBOM(buf.b), " \t\r")
+	in.buf, in.data = buf, bytes.Trim(trimBOM(buf.b), " \t\r")
 	if len(in.data) == 0 {
 		in.release()
 		return

@@ -63,9 +63,11 @@ func (p *process) run() {
 			return
 		}
 		line = strings.TrimSuffix(line, "\n")
-		took := p.react != nil && p.react(p, parse(p.t, line), line)
 		p.mu.Lock()
 		p.all = append(p.all, line)
+		p.mu.Unlock()
+		took := p.react != nil && p.react(p, parse(p.t, line), line)
+		p.mu.Lock()
 		if !took {
 			p.inbox = append(p.inbox, line)
 		}
@@ -779,3 +781,18 @@ func listTools(tools string, more reaction) reaction {
 		return more != nil && more(p, r, line)
 	}
 }
+
+// recorder keeps what is written to it.
+type recorder struct {
+	h http.Header
+	b strings.Builder
+}
+
+func (r *recorder) Header() http.Header {
+	if r.h == nil {
+		r.h = http.Header{}
+	}
+	return r.h
+}
+func (r *recorder) Write(b []byte) (int, error) { return r.b.Write(b) }
+func (r *recorder) WriteHeader(int)             {}

@@ -662,3 +662,8 @@ func TestASlowReaderOfACallLosesItsStreamAndNobodyElseWaits(t *testing.T) {
 type childFunc func() (*Conn, error)
 
 func (f childFunc) Acquire(context.Context) (*Conn, error) { return f() }
+
+func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), d)
+}

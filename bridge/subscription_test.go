@@ -1,0 +1,623 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const subID = `"io.modelcontextprotocol/subscriptionId"`
+
+// beginListen sends a subscriptions/listen with the filter.
+func (r *rig) beginListen(id, filter string) *call {
+	return r.beginModern(id, methodListen, `"notifications":`+filter)
+}
+
+// listen opens a stream; the server must acknowledge by itself.
+func (r *rig) listen(id, filter string) *stream {
+	r.t.Helper()
+	return r.open(modernHeaders(methodListen, ""), modernBody(id, methodListen, `"notifications":`+filter))
+}
+
+func (p *process) ack(id json.RawMessage, filter string) {
+	p.say(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{%s:%s},"notifications":%s}}`, subID, id, filter)
+}
+
+func (p *process) tell(id json.RawMessage, method, params string) {
+	p.say(`{"jsonrpc":"2.0","method":%q,"params":{%s"_meta":{%s:%s}}}`, method, params, subID, id)
+}
+
+// granting acknowledges every subscription as it was asked for, and leaves the
+// request in the inbox.
+func granting(more reaction) reaction {
+	return func(p *process, q request, line string) bool {
+		if q.Method == methodListen {
+			p.ack(q.ID, string(q.Params.Notifications))
+		}
+		return more != nil && more(p, q, line)
+	}
+}
+
+func ackFor(id, filter string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{%s:%s},"notifications":%s}}`, subID, id, filter)
+}
+
+func changeFor(id, method, params string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{%s"_meta":{%s:%s}}}`, method, params, subID, id)
+}
+
+func resultFor(id string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","_meta":{%s:%s}}}`, id, subID, id)
+}
+
+func (s *stream) wantEnd() {
+	s.t.Helper()
+	if got := s.next(); got != "" {
+		s.t.Fatalf("the stream goes on with %s", got)
+	}
+}
+
+const (
+	toolsOnly   = `{"toolsListChanged":true}`
+	promptsOnly = `{"promptsListChanged":true}`
+	oneURI      = `{"resourceSubscriptions":["file:///a"]}`
+	everything  = `{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["file:///a","file:///b"]}`
+)
+
+func TestEachListenerIsToldExactlyWhatItAskedForUnderItsOwnID(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
+		p := r.up()
+		a := r.listen(`"a"`, toolsOnly)
+		qa := p.expect(methodListen)
+		b := r.listen(`7.0`, everything)
+		qb := p.expect(methodListen)
+		a.want(ackFor(`"a"`, toolsOnly))
+		b.want(ackFor(`7.0`, everything))
+		// Three changes: the server tells each subscription what it asked for.
+		p.tell(qa.ID, notifyToolsChanged, "")
+		p.tell(qb.ID, notifyToolsChanged, "")
+		p.tell(qb.ID, notifyResourceUpdated, `"uri":"file:///a",`)
+		a.want(changeFor(`"a"`, notifyToolsChanged, ""))
+		b.want(changeFor(`7.0`, notifyToolsChanged, ""))
+		b.want(changeFor(`7.0`, notifyResourceUpdated, `"uri":"file:///a",`))
+		if got := r.upstream.Stats(); got.Listeners != 2 || got.UpstreamSubscriptions != 2 {
+			t.Errorf("stats: %+v", got)
+		}
+		if got := r.pool.conn.Load(); got.Subscriptions != 2 || got.Calls != 0 {
+			t.Errorf("load: %+v", got)
+		}
+		r.upstream.Close()
+		a.want(resultFor(`"a"`)) // and nothing before it: one change, not three
+		b.want(resultFor(`7.0`))
+		a.wantEnd()
+		b.wantEnd()
+		p.expect(notifyCancelled)
+		p.expect(notifyCancelled)
+		p.quiet()
+		r.atRest()
+	})
+}
+
+func TestNothingThatWasNotAskedForOrNotGrantedIsEverSent(t *testing.T) {
+	all := func(p *process, id json.RawMessage) {
+		p.tell(id, notifyToolsChanged, "")
+		p.tell(id, notifyPromptsChanged, "")
+		p.tell(id, notifyResourcesChanged, "")
+		p.tell(id, notifyResourceUpdated, `"uri":"file:///a",`)
+		p.tell(id, notifyProgress, `"progressToken":1,"progress":1,`)
+		p.tell(id, notifyMessage, `"level":"error","data":"x",`)
+		p.tell([]byte("999"), notifyToolsChanged, "")
+		p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	}
+	for name, c := range map[string]struct{ asked, granted, told, change string }{
+		"asked for one":            {toolsOnly, toolsOnly, toolsOnly, notifyToolsChanged},
+		"granted less":             {everything, promptsOnly, promptsOnly, notifyPromptsChanged},
+		"granted more":             {toolsOnly, everything, toolsOnly, notifyToolsChanged},
+		"granted something else":   {toolsOnly, promptsOnly, `{}`, ""},
+		"granted nothing":          {everything, `{}`, `{}`, ""},
+		"asked for nothing":        {`{}`, everything, `{}`, ""},
+		"asked for false":          {`{"toolsListChanged":false,"promptsListChanged":null}`, everything, `{}`, ""},
+		"a URI granted of two":     {`{"resourceSubscriptions":["file:///a","file:///b"]}`, oneURI, oneURI, notifyResourceUpdated},
+		"another URI than asked":   {oneURI, `{"resourceSubscriptions":["file:///etc"]}`, `{}`, ""},
+		"grant with foreign words": {toolsOnly, `{"toolsListChanged":true,"resourceSubscriptions":[],"x":1}`, `{"toolsListChanged":true,"resourceSubscriptions":[],"x":1}`, notifyToolsChanged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+				p := r.up()
+				call := r.beginListen("1", c.asked)
+				q := p.expect(methodListen)
+				all(p, q.ID) // before the acknowledgement
+				p.ack(q.ID, c.granted)
+				all(p, q.ID)
+				p.ack(q.ID, everything) // once is enough
+				p.answer(q.ID, `{"resultType":"complete"}`)
+				want := []string{ackFor("1", c.told)}
+				if c.change == notifyResourceUpdated {
+					want = append(want, changeFor("1", c.change, `"uri":"file:///a",`))
+				} else if c.change != "" {
+					want = append(want, changeFor("1", c.change, ""))
+				}
+				got := call.wait().events()
+				want = append(want, resultFor("1"))
+				if len(got) != len(want) {
+					t.Fatalf("got %q\nwant %q", got, want)
+				}
+				for i := range want {
+					sameJSON(t, got[i], want[i])
+				}
+				r.atRest()
+			})
+		})
+	}
+}
+
+func TestAnUpdateOfASubResourceGoesToTheSubscriptionThatItNames(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
+		p := r.up()
+		a := r.listen("1", `{"resourceSubscriptions":["file:///dir"]}`)
+		qa := p.expect(methodListen)
+		b := r.listen("1", `{"resourceSubscriptions":["file:///dir/x"]}`)
+		qb := p.expect(methodListen)
+		a.next()
+		b.next()
+		p.tell(qa.ID, notifyResourceUpdated, `"uri":"file:///dir/x",`)
+		p.tell(qb.ID, notifyResourceUpdated, `"uri":"anything:else",`)
+		a.want(changeFor("1", notifyResourceUpdated, `"uri":"file:///dir/x",`))
+		b.want(changeFor("1", notifyResourceUpdated, `"uri":"anything:else",`))
+	})
+}
+
+func TestListenersShareASubscriptionOnlyWhenTheServerCouldNotTellThemApart(t *testing.T) {
+	filter := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"]}`
+	meta := func(members string) string { return filter + "," + metaWith(members) }
+	for name, c := range map[string]struct {
+		second string
+		shared bool
+	}{
+		"the same":                        {filter, true},
+		"in another order":                {`"notifications":{"resourceSubscriptions":["b","a"],"toolsListChanged":true}`, true},
+		"a URI twice":                     {`"notifications":{"resourceSubscriptions":["b","a","b"],"toolsListChanged":true}`, true},
+		"escaped":                         {`"notifications":{"resourceSubscriptions":["\u0061","b"],"toolsListChanged":true}`, true},
+		"false instead of absent":         {`"notifications":{"toolsListChanged":true,"promptsListChanged":false,"resourceSubscriptions":["a","b"]}`, true},
+		"other client info":               {meta(`"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}`), true},
+		"a progress token":                {meta(`"progressToken":5`), true},
+		"a log level":                     {meta(`"io.modelcontextprotocol/logLevel":"debug"`), true},
+		"another trace":                   {meta(`"traceparent":"00-x-y-01"`), true},
+		"fewer URIs":                      {`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a"]}`, false},
+		"another flag":                    {`"notifications":{"promptsListChanged":true,"toolsListChanged":true,"resourceSubscriptions":["a","b"]}`, false},
+		"an unknown member of the filter": {`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"],"x":1}`, false},
+		"another parameter":               {filter + `,"tenant":"t1"`, false},
+		"metadata of a vendor":            {meta(`"com.example/tenant":"t1"`), false},
+		"other capabilities":              {filter + "," + strings.Replace(modernMeta, `Capabilities":{}`, `Capabilities":{"roots":{}}`, 1), false},
+		"a flag twice":                    {`"notifications":{"toolsListChanged":false,"toolsListChanged":true,"resourceSubscriptions":["a","b"]}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
+				p := r.up()
+				first := r.open(modernHeaders(methodListen, ""), modernBody("1", methodListen, filter))
+				q := p.expect(methodListen)
+				if !json.Valid(q.Params.Notifications) || strings.Count(string(q.Params.Notifications), "toolsListChanged") != 1 {
+					t.Errorf("the server got the filter %s", q.Params.Notifications)
+				}
+				second := r.open(modernHeaders(methodListen, ""), modernBody(`"z"`, methodListen, c.second))
+				first.next()
+				second.next()
+				if !c.shared {
+					p.expect(methodListen)
+				}
+				p.quiet()
+				p.tell(q.ID, notifyToolsChanged, "")
+				first.want(changeFor("1", notifyToolsChanged, ""))
+				if c.shared {
+					second.want(changeFor(`"z"`, notifyToolsChanged, ""))
+				}
+				// The first one leaves; the last one takes the subscription with it.
+				first.leave()
+				synctest.Wait()
+				if c.shared {
+					p.quiet()
+					p.tell(q.ID, notifyToolsChanged, "")
+					second.want(changeFor(`"z"`, notifyToolsChanged, ""))
+				} else {
+					p.expect(notifyCancelled)
+				}
+				second.leave()
+				p.expect(notifyCancelled)
+				p.quiet()
+				r.atRest()
+				if n := r.upstream.Stats().UpstreamSubscriptions; n != 0 {
+					t.Errorf("%d subscriptions are held at the server", n)
+				}
+			})
+		})
+	}
+}
+
+func TestAFilterIsSentAsItWasUnderstood(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
+		p := r.up()
+		r.open(modernHeaders(methodListen, ""), modernBody("1", methodListen,
+			`"notifications":{"toolsListChanged":true,"toolsListChanged":false,"promptsListChanged":true},`+
+				metaWith(`"progressToken":1,"io.modelcontextprotocol/logLevel":"debug","a":1.0`)))
+		q := p.expect(methodListen)
+		if string(q.Params.Notifications) != promptsOnly {
+			t.Errorf("the server got the filter %s", q.Params.Notifications)
+		}
+		if len(q.Params.Meta) != 3 || string(q.Params.Meta["a"]) != "1.0" {
+			t.Errorf("the server got the metadata %s", q.Params.Meta)
+		}
+	})
+}
+
+func TestAFilterThatCannotBeReadIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+		p := r.up()
+		many := make([]string, mostURIs+1)
+		for i := range many {
+			many[i] = fmt.Sprintf("%q", fmt.Sprint("u", i))
+		}
+		for _, params := range []string{
+			``, `"notifications":[]`, `"notifications":"x"`, `"notifications":null`,
+			`"notifications":{"toolsListChanged":1}`, `"notifications":{"resourceSubscriptions":"a"}`,
+			`"notifications":{"resourceSubscriptions":[1]}`, `"notifications":{"resourceSubscriptions":[null]}`,
+			`"notifications":{"resourceSubscriptions":[` + strings.Join(many, ",") + `]}`,
+		} {
+			r.modern("7", methodListen, params).wantError(t, 400, codeInvalidParams, "7", "notifications")
+		}
+		p.quiet()
+		r.atRest()
+	})
+}
+
+func TestTheServerEndsASubscription(t *testing.T) {
+	for name, c := range map[string]struct {
+		end    func(p *process, id json.RawMessage)
+		acked  bool
+		status int
+		want   string // the last thing that the client gets
+	}{
+		"by its result": {func(p *process, id json.RawMessage) { p.answer(id, `{"resultType":"complete"}`) }, true, 200, resultFor("1")},
+		"by a result with its own id in it": {func(p *process, id json.RawMessage) {
+			p.answer(id, `{"resultType":"complete","_meta":{`+subID+`:`+string(id)+`}}`)
+		}, true, 200, resultFor("1")},
+		"by cancelling it": {func(p *process, id json.RawMessage) {
+			p.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s,"reason":"bye"}}`, id)
+		}, true, 200, resultFor("1")},
+		"by an error": {func(p *process, id json.RawMessage) {
+			p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"m"}}`, id)
+		}, true, 200, resultFor("1")},
+		"by an answer that is no JSON":         {func(p *process, id json.RawMessage) { p.say(`{"jsonrpc":"2.0","id":%s,"result":NaN}`, id) }, true, 200, resultFor("1")},
+		"by its result before it acknowledged": {func(p *process, id json.RawMessage) { p.answer(id, `{}`) }, false, 200, resultFor("1")},
+		"by an error before it acknowledged": {func(p *process, id json.RawMessage) {
+			p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no such resource","data":{"uri":"a"}}}`, id)
+		}, false, 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no such resource","data":{"uri":"a"}}}`},
+		"because it knows no listening": {func(p *process, id json.RawMessage) {
+			p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"m"}}`, id)
+		}, false, 404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"m"}}`},
+		"because of a missing capability": {func(p *process, id json.RawMessage) {
+			p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"m"}}`, id)
+		}, false, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32021,"message":"m"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+				p := r.up()
+				call := r.beginListen("1", toolsOnly)
+				q := p.expect(methodListen)
+				if c.acked {
+					p.ack(q.ID, toolsOnly)
+				}
+				c.end(p, q.ID)
+				rep := call.wait()
+				last := rep.body
+				if all := rep.events(); len(all) > 0 {
+					last = all[len(all)-1]
+				}
+				if rep.status != c.status {
+					t.Errorf("status %d", rep.status)
+				}
+				sameJSON(t, last, c.want)
+				p.quiet()
+				r.atRest()
+				// The next one begins anew.
+				again := r.beginListen("2", toolsOnly)
+				p.expect(methodListen)
+				again.leave()
+				p.expect(notifyCancelled)
+				r.atRest()
+			})
+		})
+	}
+}
+
+func TestASubscriptionThatIsNeverAcknowledgedEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+		p := r.up()
+		begin := time.Now()
+		rep := r.beginListen("1", toolsOnly).wait()
+		rep.wantError(t, 200, CodeTimeout, "1", "acknowledge") // the stream had begun
+		if d := time.Since(begin); d != controlTimeout {
+			t.Errorf("it took %v", d)
+		}
+		p.expect(methodListen)
+		p.expect(notifyCancelled)
+		p.quiet()
+		r.atRest()
+	})
+}
+
+func TestWhenTheProcessDiesTheStreamStaysAndTellsToReadAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, func(p *process, q request, _ string) bool {
+			if q.Method == methodListen && p.number == 1 {
+				p.ack(q.ID, string(q.Params.Notifications))
+			}
+			return false
+		})})
+		p := r.up()
+		a := r.listen(`"a"`, everything)
+		a.want(ackFor(`"a"`, everything))
+		b := r.listen(`2`, toolsOnly)
+		b.want(ackFor(`2`, toolsOnly))
+		p.expect(methodListen)
+		p.expect(methodListen)
+		p.die()
+		synctest.Wait()
+
+		// One that comes while the process is down waits for the next one.
+		joins := r.beginListen(`3`, toolsOnly)
+		synctest.Wait()
+		read := r.beginModern("9", "resources/read", `"uri":"file:///a"`)
+		synctest.Wait()
+		p2 := r.pool.process()
+		if p2 == p {
+			t.Fatal("no new process")
+		}
+		listens := map[string]json.RawMessage{}
+		for range 2 {
+			q := p2.expect(methodListen) // before anything that depends on it
+			listens[string(q.Params.Notifications)] = q.ID
+		}
+		q := p2.expect("resources/read")
+		p2.answer(q.ID, `{"fresh":true}`)
+		read.wait()
+		for filter, id := range listens {
+			p2.tell(id, notifyToolsChanged, "") // not before the acknowledgement
+			p2.ack(id, filter)
+		}
+		a.want(changeFor(`"a"`, notifyToolsChanged, ""))
+		a.want(changeFor(`"a"`, notifyPromptsChanged, ""))
+		a.want(changeFor(`"a"`, notifyResourcesChanged, ""))
+		a.want(changeFor(`"a"`, notifyResourceUpdated, `"uri":"file:///a",`))
+		a.want(changeFor(`"a"`, notifyResourceUpdated, `"uri":"file:///b",`))
+		b.want(changeFor(`2`, notifyToolsChanged, ""))
+		synctest.Wait()
+
+		// And it is a subscription like before.
+		for _, id := range listens {
+			p2.tell(id, notifyToolsChanged, "")
+		}
+		a.want(changeFor(`"a"`, notifyToolsChanged, ""))
+		b.want(changeFor(`2`, notifyToolsChanged, ""))
+		r.upstream.Close()
+		a.want(resultFor(`"a"`))
+		b.want(resultFor(`2`))
+		got := joins.wait().events()
+		if len(got) != 3 {
+			t.Fatalf("the one that joined got %q", got)
+		}
+		sameJSON(t, got[0], ackFor(`3`, toolsOnly)) // no need to read again
+		sameJSON(t, got[1], changeFor(`3`, notifyToolsChanged, ""))
+		r.atRest()
+	})
+}
+
+func TestAGrantThatChangesWithTheProcessEndsTheStreamWithItsResult(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+		p := r.up()
+		call := r.beginListen("1", everything)
+		p.ack(p.expect(methodListen).ID, everything)
+		synctest.Wait()
+		p.die()
+		synctest.Wait()
+		p2 := r.up()
+		q := p2.expect(methodListen)
+		p2.ack(q.ID, toolsOnly)
+		got := call.wait().events()
+		if len(got) != 2 {
+			t.Fatalf("got %q", got)
+		}
+		sameJSON(t, got[1], resultFor("1"))
+		p2.expect(notifyCancelled)
+		p2.quiet()
+		r.atRest()
+	})
+}
+
+func TestANewProcessThatDoesNotAcknowledgeEndsTheStreamWithItsResult(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+		p := r.up()
+		call := r.beginListen("1", everything)
+		p.ack(p.expect(methodListen).ID, everything)
+		synctest.Wait()
+		p.die()
+		synctest.Wait()
+		p2 := r.up()
+		p2.expect(methodListen)
+		rep := call.wait() // after controlTimeout
+		got := rep.events()
+		sameJSON(t, got[len(got)-1], resultFor("1"))
+		r.atRest()
+	})
+}
+
+func TestTheNewProcessTakesTheSubscriptionsWhileTheOldOneLives(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
+		old := r.up()
+		s := r.listen("1", toolsOnly)
+		s.next()
+		qOld := old.expect(methodListen)
+		oldConn, err := r.pool.replace(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := r.pool.process()
+		qNew := next.expect(methodListen)
+		s.want(changeFor("1", notifyToolsChanged, "")) // read again: who knows what the old one missed
+		if c := old.expect(notifyCancelled); string(c.Params.RequestID) != string(qOld.ID) {
+			t.Errorf("cancelled %s", c.Params.RequestID)
+		}
+		old.tell(qOld.ID, notifyToolsChanged, "")
+		old.answer(qOld.ID, `{}`)
+		oldConn.Close(nil)
+		synctest.Wait()
+		next.tell(qNew.ID, notifyToolsChanged, `"from":"new",`)
+		s.want(changeFor("1", notifyToolsChanged, `"from":"new",`))
+		r.upstream.Close()
+		s.want(resultFor("1"))
+		s.wantEnd()
+		r.atRest()
+	})
+}
+
+func TestAServerWhoseQueueIsFullRefusesAListenerInsteadOfForgettingIt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil), limits: Limits{MaxQueueBytes: 3000}})
+		p := r.up()
+		resume := p.stall()
+		first := r.beginModern("1", "vendor/x", "")
+		p.expect("vendor/x")
+		second := r.beginModern("2", "vendor/x", "")
+		synctest.Wait()
+		r.beginListen("3", toolsOnly).wait().wantError(t, 503, CodeUnavailable, "3", "does not read its input")
+		resume()
+		first.leave()
+		second.leave()
+		r.atRest()
+	})
+}
+
+func TestASlowListenerIsCutOffAndTheOthersNeverNotice(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil)), limits: Limits{StreamBufferBytes: 300 << 10}})
+		p := r.up()
+		slow := r.listen("1", toolsOnly)
+		q := p.expect(methodListen)
+		quick := r.listen("2", toolsOnly)
+		quick.next()
+		begin := time.Now()
+		for i := range 1000 {
+			p.tell(q.ID, notifyToolsChanged, fmt.Sprintf(`"n":%d,`, i))
+			quick.want(changeFor("2", notifyToolsChanged, fmt.Sprintf(`"n":%d,`, i)))
+		}
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("the quick one waited %v", d)
+		}
+		r.upstream.subs.mu.Lock()
+		for _, g := range r.upstream.subs.groups {
+			for l := range g.listeners {
+				l.box.mu.Lock()
+				if l.box.bytes > 303<<10 {
+					t.Errorf("%d bytes are queued for one listener", l.box.bytes)
+				}
+				l.box.mu.Unlock()
+			}
+		}
+		r.upstream.subs.mu.Unlock()
+		<-time.After(eventWriteTimeout + time.Second)
+		n := 0
+		for slow.next() != "" {
+			n++
+		}
+		if n == 0 || n > 500 {
+			t.Errorf("the slow one got %d events", n)
+		}
+		if got := r.upstream.Stats().Listeners; got != 1 {
+			t.Errorf("%d listeners are counted", got)
+		}
+		quick.leave()
+		p.expect(notifyCancelled)
+		r.atRest()
+	})
+}
+
+func TestAThousandListenersOnOneSubscription(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil)), quiet: true})
+		p := r.up()
+		const n = 1000
+		streams := make([]*stream, n)
+		for i := range streams {
+			streams[i] = r.listen(fmt.Sprintf(`"client %d"`, i), everything)
+			streams[i].next()
+		}
+		q := p.expect(methodListen)
+		p.quiet()
+		if s := r.upstream.Stats(); s.Listeners != n || s.UpstreamSubscriptions != 1 {
+			t.Errorf("stats: %+v", s)
+		}
+		p.tell(q.ID, notifyResourceUpdated, `"uri":"file:///a",`)
+		for i, s := range streams {
+			s.want(changeFor(fmt.Sprintf(`"client %d"`, i), notifyResourceUpdated, `"uri":"file:///a",`))
+		}
+		for _, s := range streams {
+			s.leave()
+		}
+		p.expect(notifyCancelled)
+		p.quiet()
+		r.atRest()
+	})
+}
+
+func TestManyURIsAreReReadEvenIfTheyTakeMoreThanTheStreamsBuffer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil)), limits: Limits{StreamBufferBytes: 50 << 10}})
+		p := r.up()
+		var uris []string
+		for i := range 200 {
+			uris = append(uris, fmt.Sprintf(`"file:///%03d"`, i))
+		}
+		s := r.listen("1", `{"resourceSubscriptions":[`+strings.Join(uris, ",")+`]}`)
+		s.next()
+		p.die()
+		synctest.Wait()
+		r.up()
+		for _, uri := range uris {
+			s.want(changeFor("1", notifyResourceUpdated, `"uri":`+uri+`,`))
+		}
+	})
+}
+
+func TestMetadataOfANotificationThatIsNoObjectIsReplacedAndNotDoubled(t *testing.T) {
+	id := []byte(`"me"`)
+	for in, want := range map[string]string{
+		`{"jsonrpc":"2.0","method":"x"}`:                                      `{"params":{"_meta":{` + subID + `:"me"}},"jsonrpc":"2.0","method":"x"}`,
+		`{"jsonrpc":"2.0","method":"x","params":{}}`:                          `{"jsonrpc":"2.0","method":"x","params":{"_meta":{` + subID + `:"me"}}}`,
+		`{"jsonrpc":"2.0","method":"x","params":{"_meta":null,"a":1}}`:        `{"jsonrpc":"2.0","method":"x","params":{"_meta":{` + subID + `:"me"},"a":1}}`,
+		`{"jsonrpc":"2.0","method":"x","params":{"_meta":{"a":1}}}`:           `{"jsonrpc":"2.0","method":"x","params":{"_meta":{` + subID + `:"me","a":1}}}`,
+		`{"jsonrpc":"2.0","method":"x","params":{"_meta":{` + subID + `:5}}}`: `{"jsonrpc":"2.0","method":"x","params":{"_meta":{` + subID + `:"me"}}}`,
+	} {
+		got := newShared([]byte(in))
+		rec := &recorder{}
+		rs := &response{w: rec}
+		if err := rs.edited(got.data, ownIDs(got, id)); err != nil {
+			t.Fatal(err)
+		}
+		if rec.b.String() != want {
+			t.Errorf("%s\nbecame %s\nwant   %s", in, rec.b.String(), want)
+		}
+	}
+}
