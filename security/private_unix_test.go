@@ -41,6 +41,19 @@ func TestFilesAndFoldersAreMadeForTheOwnerAlone(t *testing.T) {
 	}
 }
 
+func TestAnOddUmaskDoesNotLockTheOwnerOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	old := unix.Umask(0o777)
+	err := WritePrivateFile(path, []byte("x"))
+	unix.Umask(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
 func TestWhatOthersCanReadIsRefusedWithTheCommandThatMendsIt(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 )
@@ -76,6 +77,24 @@ func TestSecretNeverPrintsItself(t *testing.T) {
 					t.Errorf("%s: printed as %q", name, text)
 				}
 			}
+		}
+	}
+	// On its own it shows the placeholder, so that a reader knows why.
+	for verb := 'A'; verb <= 'z'; verb++ {
+		if got := fmt.Sprintf("%"+string(verb), secret); unicode.IsLetter(verb) && !strings.ContainsRune("Tpw", verb) && got != "[redacted]" {
+			t.Errorf("%%%c: printed as %q", verb, got)
+		}
+	}
+	if got := secret.String() + secret.GoString() + secret.LogValue().String(); got != "[redacted][redacted][redacted]" {
+		t.Errorf("methods give %q", got)
+	}
+	for name, marshal := range map[string]func(any) ([]byte, error){
+		"encoding/json": stdjson.Marshal,
+		"json v2":       func(v any) ([]byte, error) { return json.Marshal(v) },
+	} {
+		data, err := marshal(map[string]any{"k": secret})
+		if err != nil || string(data) != `{"k":"[redacted]"}` {
+			t.Errorf("%s gives %s, %v", name, data, err)
 		}
 	}
 	if secret.Reveal() != hidden || secret.IsZero() {

@@ -556,6 +556,33 @@ func TestADamagedListChangesNothingWhileTheDaemonRuns(t *testing.T) {
 	})
 }
 
+func TestWrongTokensDoNotMakeABadListBeReadAgain(t *testing.T) {
+	dir := stateDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		var log logBuffer
+		store, err := OpenTokenStore(dir, TokenStoreOptions{Logger: log.logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, hashFile), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := len(log.lines())
+		for range 100 {
+			if err := authenticates(store, "wrong"); !errors.Is(err, ErrUnknownToken) {
+				t.Error(err)
+			}
+			store.mu.Lock()
+			store.lastError = "" // each further reading shows as a line of its own
+			store.mu.Unlock()
+		}
+		// One when it was due, and one for the first wrong token at the most.
+		if got := len(log.lines()) - before; got < 1 || got > 2 {
+			t.Errorf("read %d times", got)
+		}
+	})
+}
+
 func TestACrashInTheFirstStartIsMended(t *testing.T) {
 	dir := stateDir(t)
 	plain := mustShow(t, openStore(t, dir))
