@@ -200,6 +200,7 @@ func (b *body[S]) live() ending {
 			} else if b.deadWithin(dialGrace) {
 				reason = "it ended during its handshake"
 			}
+			b.stdout.Close() // nobody reads it any more: a child that still writes must not hang
 			b.shut(lostGrace)
 			return b.ended(end, reason, nil)
 		case <-exited:

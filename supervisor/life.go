@@ -153,27 +153,17 @@ func (l life) over() bool {
 	return l.closing && l.cur.phase == absent && l.cand.phase == absent && len(l.retiring) == 0
 }
 
-// willStart says that a child is on its way or will be started without anybody asking.
-func (l life) willStart() bool {
-	if l.closing || l.held {
-		return false
-	}
-	switch l.state {
-	case StateStarting, StateBackoff:
-		return true
-	case StateDraining:
-		return l.then != thenStop
-	default:
-		return false
-	}
-}
-
 // onDemand says that the next start waits for a demand.
 func (l life) onDemand() bool {
 	if l.closing || l.held {
 		return false
 	}
 	return l.state == StateStopped || l.state == StateFailed && l.spec.Lazy
+}
+
+// demandable says that a demand changes something. Callers ask before they send one: each change wakes all of them.
+func (l life) demandable() bool {
+	return l.onDemand() || l.state == StateDraining && l.then == thenStop && !l.held && !l.closing
 }
 
 // next is the life after e, and what has to be done about it.

@@ -83,7 +83,7 @@ type view[S Session] struct {
 	session      S
 	ok           bool // session is current
 	inc          *incarnation[S]
-	willStart    bool
+	demandable   bool // a demand would make a difference
 	failedStarts uint64
 	startLimit   time.Duration // of the child that is starting, or would be next
 	closing      bool          // Run is ending
@@ -158,7 +158,9 @@ func (s *Server[S]) Run(ctx context.Context) error {
 		case <-s.retunes:
 			s.retuneNow()
 		case <-s.demands:
-			s.apply(event{kind: evDemand})
+			if s.life.demandable() { // the callers who sent it may have been served by now
+				s.apply(event{kind: evDemand})
+			}
 		case r := <-s.events:
 			s.hear(r)
 		case <-s.timer.C:
@@ -288,7 +290,7 @@ func (s *Server[S]) publish() {
 	l := s.life
 	v := &view[S]{
 		inc:          s.lives[l.cur.id],
-		willStart:    l.willStart(),
+		demandable:   l.demandable(),
 		failedStarts: l.failedStarts,
 		closing:      l.closing,
 		finished:     l.over(),
@@ -366,9 +368,11 @@ func (s *Server[S]) await(ctx context.Context) (S, error) {
 		if err := w.judge(v.situation(s.name), now); err != nil {
 			return none, err
 		}
-		select {
-		case s.demands <- struct{}{}:
-		default:
+		if v.demandable {
+			select {
+			case s.demands <- struct{}{}:
+			default:
+			}
 		}
 		timer.Reset(w.since.Add(v.startLimit).Sub(now))
 		select {

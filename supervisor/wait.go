@@ -18,7 +18,6 @@ type wait struct {
 type situation struct {
 	server       string
 	status       Status
-	willStart    bool
 	failedStarts uint64
 	limit        time.Duration
 	closing      bool
@@ -27,7 +26,7 @@ type situation struct {
 
 func (v *view[S]) situation(server string) situation {
 	sit := situation{
-		server: server, status: v.status, willStart: v.willStart,
+		server: server, status: v.status,
 		failedStarts: v.failedStarts, limit: v.startLimit, closing: v.closing,
 	}
 	if v.inc != nil {
