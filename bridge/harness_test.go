@@ -82,8 +82,9 @@ func (p *process) run() {
 }
 
 // stall makes the process stop reading after the next line; the returned
-// function lets it go on.
+// function lets it go on. It needs a bubble.
 func (p *process) stall() (resume func()) {
+	synctest.Wait() // it is done with the line before
 	ch := make(chan struct{})
 	p.mu.Lock()
 	p.paused = ch
@@ -796,3 +797,6 @@ func (r *recorder) Header() http.Header {
 }
 func (r *recorder) Write(b []byte) (int, error) { return r.b.Write(b) }
 func (r *recorder) WriteHeader(int)             {}
+
+// settle waits until nothing moves any more. It needs a bubble.
+func settle() { synctest.Wait() }
