@@ -74,6 +74,8 @@ agents and plugins: to those that have its token, and to nobody else.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{err, "see: " + cmd.CommandPath() + " --help"}
@@ -209,7 +211,7 @@ func (a *app) connect() (*connection, error) {
 	case err != nil:
 		return nil, err
 	case info.Address == "":
-		return nil, hinted{errors.New("mcpd is only just starting"), "try again in a moment"}
+		return nil, hinted{errors.New("mcpd is just starting, or about to end"), "try again in a moment"}
 	}
 	store, err := security.OpenTokenStore(dir, security.TokenStoreOptions{})
 	if err != nil {

@@ -124,7 +124,7 @@ func (in *Instance) Release() error {
 }
 
 // Find returns what the daemon of a state folder tells about itself, or
-// ErrNotRunning. The Address is empty while it is starting.
+// ErrNotRunning. The Address is empty while it is starting or about to end.
 func Find(dir string) (Info, error) {
 	path := filepath.Join(dir, lockName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +141,11 @@ func Find(dir string) (Info, error) {
 		}
 		return Info{}, ErrNotRunning
 	}
-	return readInfo(dir)
+	info, err := readInfo(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Info{}, nil
+	}
+	return info, err
 }
 
 func readInfo(dir string) (Info, error) {
