@@ -48,33 +48,31 @@ func TestPrivateFileIsReplacedInOneStep(t *testing.T) {
 	if err := WritePrivateFile(path, content(0)); err != nil {
 		t.Fatal(err)
 	}
-	var writers, readers sync.WaitGroup
+	// Each write is met by a read. A reader that never pauses would show no
+	// more, and on Windows would keep the file open all the time.
+	var writers, reader sync.WaitGroup
+	writing := make(chan struct{})
 	for i := range 4 {
 		writers.Go(func() {
 			for range 10 {
+				writing <- struct{}{}
 				if err := WritePrivateFile(path, content(i)); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	done := make(chan struct{})
-	readers.Go(func() {
-		for {
+	reader.Go(func() {
+		for range writing {
 			got, err := ReadPrivateFile(path)
 			if err != nil || len(got) != 100_000 || !bytes.Equal(got, content(int(got[0]-'a'))) {
 				t.Errorf("read %d bytes, %v", len(got), err)
 			}
-			select {
-			case <-done:
-				return
-			default:
-			}
 		}
 	})
 	writers.Wait()
-	close(done)
-	readers.Wait()
+	close(writing)
+	reader.Wait()
 }
 
 func TestAWriteThatFailsLeavesNothingBehind(t *testing.T) {

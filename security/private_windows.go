@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 	"unsafe"
 
@@ -250,15 +251,21 @@ func mkdirPrivate(path string) error {
 	return nil
 }
 
-// replaceFile renames over a file that another process, a virus scanner for
-// example, may have open at this moment; that passes.
+// replaceFile renames within one folder. [os.Root] asks for POSIX semantics,
+// with which a file can be replaced while it is open. File systems that lack
+// them refuse for as long as another process, a virus scanner for example, has
+// the file open; that passes.
 func replaceFile(from, to string) error {
+	root, err := os.OpenRoot(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
 	const tries, pause = 20, 25 * time.Millisecond
 	for try := 1; ; try++ {
-		err := os.Rename(from, to)
+		err = root.Rename(filepath.Base(from), filepath.Base(to))
 		busy := errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_ACCESS_DENIED)
 		if err == nil || !busy || try == tries {
-			return err
+			return errors.Join(err, root.Close())
 		}
 		time.Sleep(pause)
 	}

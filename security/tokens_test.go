@@ -794,7 +794,11 @@ func TestConcurrentUseOfOneStore(t *testing.T) {
 				if err := authenticates(store, token); err != nil {
 					t.Error(err)
 				}
-				store.refresh(true)
+				if i == 0 { // and one that makes the store look at the file
+					if err := authenticates(store, "wrong"); !errors.Is(err, ErrUnknownToken) {
+						t.Error(err)
+					}
+				}
 			}
 		})
 	}
