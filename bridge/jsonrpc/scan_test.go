@@ -16,13 +16,14 @@ func TestScanAgreesWithJSONTextAtTheEdges(t *testing.T) {
 }
 
 func TestScanAgreesWithJSONTextOnEveryByteInAString(t *testing.T) {
-	// Every byte, and every pair of bytes, at every offset of a word.
+	// Every byte at every offset of a word, and in front of bytes at the edges.
+	edges := []byte{0x00, 0x1F, ' ', '!', '"', '#', '/', '[', '\\', ']', 'u', 0x7E, 0x7F, 0x80, 0x9F, 0xA0, 0xBF, 0xC0, 0xFF}
 	for a := range 256 {
 		for pad := range 9 {
 			compareWithReference(t, []byte(`{"`+strings.Repeat("x", pad)+string([]byte{byte(a)})+`": 1}`))
 		}
-		for b := range 256 {
-			compareWithReference(t, []byte(`{"abc`+string([]byte{byte(a), byte(b)})+`xyz": 1}`))
+		for _, b := range edges {
+			compareWithReference(t, []byte(`{"abc`+string([]byte{byte(a), b})+`xyz": 1}`))
 		}
 	}
 }
@@ -158,9 +159,29 @@ func TestARepeatedNameIsClippedInTheError(t *testing.T) {
 	}
 }
 
+func TestAnyRepetitionIsFoundAroundTheLimitOfFewNames(t *testing.T) {
+	for n := fewNames - 1; n <= fewNames+2; n++ {
+		for i := range n {
+			for j := range i {
+				names := make([]string, n)
+				for k := range names {
+					names[k] = fmt.Sprintf(`"k%d":0`, k)
+				}
+				names[i] = fmt.Sprintf(`"\u006b%d":1`, j)
+				var m Message
+				err := Scan([]byte(`{"jsonrpc":"2.0","method":"m","params":{"arguments":{`+strings.Join(names, ",")+`}}}`), &m)
+				want := fmt.Sprintf(`the member "k%d" occurs twice in params.arguments`, j)
+				if err == nil || err.Error() != want {
+					t.Fatalf("names %d and %d of %d: %v", i, j, n, err)
+				}
+			}
+		}
+	}
+}
+
 func TestRepetitionIsFoundAmongManyNames(t *testing.T) {
 	// A quadratic search over this many names would take minutes.
-	const n = 400_000
+	const n = 200_000
 	var b strings.Builder
 	b.WriteString(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"arguments":{`)
 	for i := range n {
@@ -174,7 +195,7 @@ func TestRepetitionIsFoundAmongManyNames(t *testing.T) {
 	if cap(m.names) > keptNames {
 		t.Errorf("the scratch space of %d names is kept", cap(m.names))
 	}
-	for _, again := range []string{`"k0"`, `"k399999"`, `"\u006b200000"`} {
+	for _, again := range []string{`"k0"`, `"k199999"`, `"\u006b100000"`} {
 		err := Scan([]byte(b.String()+again+`:0}}}`), &m)
 		if err == nil || !strings.Contains(err.Error(), "occurs twice in params.arguments") {
 			t.Errorf("%s again: %v", again, err)
