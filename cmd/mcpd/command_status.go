@@ -219,12 +219,15 @@ func writeServer(w io.Writer, s control.Server, now time.Time, paint paintFunc) 
 	p("restarts", "%d", s.Restarts)
 	if e := s.LastExit; e != nil {
 		how := "exit code " + strconv.Itoa(e.Code)
-		if e.Signal != "" {
+		switch {
+		case e.Signal != "":
 			how = "signal " + e.Signal
+		case e.Code < 0:
+			how = "it did not run"
 		}
 		p("last exit", "%s ago, %s", ago(now, e.At), how)
 		if e.Reason != "" {
-			p("", "%s", printable(e.Reason))
+			p("because", "%s", printable(e.Reason))
 		}
 	}
 	if n := note(s, now); n != "" {

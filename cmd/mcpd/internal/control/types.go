@@ -101,7 +101,7 @@ type Server struct {
 // Exit is how a child process ended.
 type Exit struct {
 	At     time.Time `json:"at"`
-	Code   int       `json:"code"`             // -1 where a signal ended it
+	Code   int       `json:"code"`             // -1 where a signal ended it or it never ran
 	Signal string    `json:"signal,omitempty"` // its name
 	Reason string    `json:"reason,omitempty"`
 }

@@ -93,7 +93,7 @@ func (d *Daemon) act(ctx context.Context, name string, anew bool, do func(*super
 	e := &control.Error{Status: http.StatusBadGateway, Message: err.Error(), Hint: "mcpd logs " + name + " shows what the server says"}
 	var u *supervisor.UnavailableError
 	if errors.As(err, &u) {
-		e.Message = "server " + name + " is " + string(u.State) + ": " + u.Reason
+		e.Message = "server " + name + " is not ready (" + string(u.State) + "): " + u.Reason
 	}
 	return e
 }
