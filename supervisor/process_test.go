@@ -279,11 +279,7 @@ func TestDeathInTheHandshakeIsAnsweredWithCodeAndLastWords(t *testing.T) {
 }
 
 func TestTwoHundredRestartsLeaveNothingBehind(t *testing.T) {
-	mode := "grandchild"
-	if straysAreFound() {
-		mode += " stray"
-	}
-	s := run(t, real(t, mode), Options[*lineSession]{})
+	s := run(t, real(t, "grandchild"), Options[*lineSession]{})
 	var pids []int
 	fds := -1
 	for i := range 200 {

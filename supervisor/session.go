@@ -27,11 +27,12 @@ type Session interface {
 
 // Load is what a session carries at one moment.
 type Load struct {
-	// Calls in flight.
+	// Calls in flight. Whether a running probe is counted does not matter.
 	Calls int
 	// Subscriptions that are open.
 	Subscriptions int
-	// LastActivity is when something that is not a probe last went over the pipes, in either direction.
+	// LastActivity is when something last went over the pipes, in either direction. What goes over them during a probe
+	// and in the second after it is taken for the probe's own.
 	LastActivity time.Time
 }
 

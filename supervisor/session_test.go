@@ -48,6 +48,17 @@ func (s *lineSession) Load() Load {
 
 func (s *lineSession) Probe(ctx context.Context) error {
 	if s.probe != nil {
+		// Like any session, this one counts a probe as a call, and its bytes as traffic, the cancellation included.
+		s.mu.Lock()
+		s.last = time.Now()
+		s.held++
+		s.mu.Unlock()
+		defer func() {
+			s.mu.Lock()
+			s.last = time.Now().Add(time.Millisecond).Round(0)
+			s.held--
+			s.mu.Unlock()
+		}()
 		return s.probe(ctx)
 	}
 	_, err := s.Call(ctx, "probe")

@@ -13,6 +13,8 @@ const (
 	probeTimeout = 10 * time.Second
 	// missLimit misses in a row end a child.
 	missLimit = 3
+	// probeEcho is how long after a probe something of it may still go over the pipes: its cancellation, a late answer.
+	probeEcho = time.Second
 	// leap is the difference by which a clock or a timer must be off to mean that the machine slept, or that the
 	// daemon was stopped.
 	leap = 5 * time.Second
@@ -35,7 +37,8 @@ type watch struct {
 
 	probed     chan error // the outcome of a probe; capacity 1
 	cancel     func()     // ends the running probe; nil when none runs
-	probeBegan moment
+	probeBegan moment     // of the latest probe
+	probeEnded time.Time
 }
 
 // moment is a point of time on both clocks: the monotonic one stands still while the machine sleeps (on most systems),
@@ -69,20 +72,27 @@ func (w *watch) stop() {
 
 func (w *watch) tick() <-chan time.Time { return w.timer.C }
 
-// look takes note of what the session carries.
+// look takes note of what the session carries. It is not called while a probe runs, because a session may count the
+// probe as a call and its bytes as traffic; for the same reason traffic until shortly after a probe is taken for its
+// own. A short call that falls wholly into that window is overlooked: the idle time may then end a little early.
 func (w *watch) look() Load {
 	load := w.session.Load()
 	now := time.Now()
+	if load.Calls > 0 || load.Subscriptions > 0 {
+		w.usedAt = now
+	}
 	if load.Calls > 0 {
 		w.quietAt = now
 		w.misses = 0
 	}
-	if load.Calls > 0 || load.Subscriptions > 0 {
-		w.usedAt = now
+	// The session's clock may be the wall clock: take over the distance, not the reading.
+	at := now.Add(min(load.LastActivity.Sub(now), 0))
+	if !at.Before(w.probeBegan.mono) && !at.After(w.probeEnded.Add(probeEcho)) {
+		return load
 	}
-	// A session may count the probe itself as traffic; nothing else happened then.
-	if at := load.LastActivity; at.After(w.quietAt) && (w.cancel == nil || at.Before(w.probeBegan.mono)) {
-		w.quietAt, w.usedAt = at, latest(at, w.usedAt)
+	w.usedAt = latest(w.usedAt, at)
+	if at.After(w.quietAt) {
+		w.quietAt = at
 		w.misses = 0
 	}
 	return load
@@ -95,9 +105,12 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// rearm sets the timer to the next moment at which something can be due.
+// rearm sets the timer to the next moment at which something can be due. While a probe runs there is none.
 func (w *watch) rearm() {
 	w.timer.Stop()
+	if w.cancel != nil {
+		return
+	}
 	load := w.look()
 	limits := w.limits.Load()
 	now := w.now()
@@ -115,7 +128,7 @@ func (w *watch) rearm() {
 		}
 		consider(w.usedAt.Add(limits.IdleStop).Sub(now.mono), least)
 	}
-	if limits.ProbeInterval > 0 && w.cancel == nil {
+	if limits.ProbeInterval > 0 {
 		after := limits.ProbeInterval
 		if w.misses > 0 {
 			after = minTick
@@ -153,7 +166,7 @@ func (w *watch) due() (idle bool) {
 	if w.misses > 0 {
 		after = minTick
 	}
-	if limits.ProbeInterval > 0 && w.cancel == nil && now.mono.Sub(w.quietAt) >= after {
+	if limits.ProbeInterval > 0 && now.mono.Sub(w.quietAt) >= after {
 		w.probe(now)
 	}
 	return false
@@ -172,7 +185,10 @@ func (w *watch) judge(err error) (dead bool) {
 	defer w.rearm()
 	began, now := w.probeBegan, w.now()
 	load := w.session.Load()
-	w.quietAt = now.mono
+	w.quietAt, w.probeEnded = now.mono, now.mono
+	if load.Calls > 0 || load.Subscriptions > 0 {
+		w.usedAt = now.mono
+	}
 	switch {
 	case err == nil:
 		w.misses = 0
