@@ -18,6 +18,8 @@ type document struct {
 	file string
 	text string // without byte order mark
 	root *node
+	// sections say where everything stands. They are only whole for a text without problems.
+	sections []section
 }
 
 // parseDocument reads the TOML. Repeated keys are reported without giving up on the rest of the file, so the document
@@ -47,7 +49,7 @@ func parseDocument(file string, data []byte) (*document, Errors) {
 	if fault != nil {
 		return nil, append(problems, d.problem(d.skipSpace(fault.offset), &fault.flaw))
 	}
-	d.root = x.root
+	d.root, d.sections = x.root, x.sections
 	attach(d.root, values)
 	return d, problems
 }

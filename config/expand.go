@@ -102,6 +102,9 @@ func (e expander) reference(text string) (string, *flaw) {
 			withHint("use ${env:NAME} or ${file:PATH}")
 	}
 	f := flawf("%s: unknown kind of reference", text)
+	if !hasArgument && isVariableName(kind) && kind == strings.ToUpper(kind) {
+		return "", f.withHint("did you mean %q?", "${env:"+kind+"}") // as in a shell
+	}
 	if hint := didYouMean(kind, []string{"env", "file", "home", "config_dir"}); hint != "" {
 		return "", f.withHint("%s", hint)
 	}

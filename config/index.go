@@ -61,19 +61,34 @@ type repetition struct {
 	statement span // what to blank out to go on without it
 }
 
+// section is one [header] with the statements below it, up to the next header. The first section of a text has no header.
+type section struct {
+	path       []string // of the table
+	header     span     // brackets included
+	statements []statement
+}
+
+// statement is one key = value on lines of its own.
+type statement struct {
+	path []string // below the section's table
+	at   span
+}
+
 // indexer reads the keys of a TOML text. It is faithful for every text that the TOML parser accepts, and for the part
 // before the first error of any other text; there it stops.
 type indexer struct {
-	text    string
-	pos     int
-	root    *node
-	repeats []repetition
+	text     string
+	pos      int
+	root     *node
+	sections []section
+	latest   []string // the key of the assignment that was read last
+	repeats  []repetition
 	tooDeep int // offset of what exceeds maxNesting, or -1
 	depth   int
 }
 
 func indexKeys(text string) *indexer {
-	x := &indexer{text: text, root: &node{}, tooDeep: -1}
+	x := &indexer{text: text, root: &node{}, sections: []section{{}}, tooDeep: -1}
 	x.run()
 	return x
 }
@@ -84,7 +99,12 @@ func (x *indexer) run() {
 	for x.skipBlank() {
 		start := x.pos
 		if x.text[x.pos] != '[' {
-			if !x.assignment(table, start, repeated < 0) || !x.skipLineEnd() {
+			if !x.assignment(table, start, repeated < 0) {
+				break
+			}
+			current := &x.sections[len(x.sections)-1]
+			current.statements = append(current.statements, statement{x.latest, span{start, x.pos}})
+			if !x.skipLineEnd() {
 				break
 			}
 			continue
@@ -133,6 +153,7 @@ func (x *indexer) header(start int) (*node, bool) {
 	if !ok || !x.accept(']') || (list && !x.accept(']')) {
 		return nil, false
 	}
+	x.sections = append(x.sections, section{path: names(parts), header: span{start, x.pos}})
 	table := x.root
 	for _, p := range parts[:len(parts)-1] {
 		table = table.enter(p)
@@ -203,6 +224,7 @@ func (x *indexer) assignment(table *node, start int, record bool) bool {
 			path: names(parts), key: last.at, first: clash.key, statement: span{start, x.pos},
 		})
 	}
+	x.latest = names(parts)
 	return true
 }
 

@@ -233,7 +233,7 @@ func TestProblemsNamePlaceCauseAndCure(t *testing.T) {
 			`3:27: servers.a.args: ${secret:a}: secrets are not available in this version (use ${env:NAME} or ${file:PATH})`,
 			`3:42: servers.a.args: ${envv:A}: unknown kind of reference (did you mean "env"?)`,
 			`4:14: servers.a.env.A: ${file:none}: the file does not exist (a relative path starts at the folder of the configuration)`,
-			`4:34: servers.a.env.B: ${HOME}: unknown kind of reference (did you mean "home"?)`,
+			`4:34: servers.a.env.B: ${HOME}: unknown kind of reference (did you mean "${env:HOME}"?)`,
 			`4:49: servers.a.env.C: ${x:}: unknown kind of reference (there are ${env:NAME}, ${file:PATH}, ${home} and ${config_dir}; write "$${" for a literal "${")`,
 			`5:8: servers.a.cwd: ${home:x} takes nothing after its name (did you mean "${home}"?)`,
 		}},
