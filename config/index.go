@@ -83,8 +83,8 @@ type indexer struct {
 	sections []section
 	latest   []string // the key of the assignment that was read last
 	repeats  []repetition
-	tooDeep int // offset of what exceeds maxNesting, or -1
-	depth   int
+	tooDeep  int // offset of what exceeds maxNesting, or -1
+	depth    int
 }
 
 func indexKeys(text string) *indexer {
