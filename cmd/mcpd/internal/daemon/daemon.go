@@ -204,9 +204,9 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan os.Signal) (err error) {
 		if !d.started.Daemon.LoginEnv {
 			login = nil
 		}
-		d.environ.resolve(work, d.opts.Environ, login)
+		d.environ.resolve(work, d.opts.Environ, login, lastPath(filepath.Join(d.opts.StateDir, "login-path.json")))
 		if p := d.environ.problem(); p != "" && work.Err() == nil {
-			d.logger.Warn("servers start without the environment of the login shell", "error", p)
+			d.logger.Warn("the environment of the login shell is not all there for servers", "error", p)
 		}
 	})
 	d.begin(serverCtx)

@@ -373,6 +373,36 @@ func TestServersStartWithoutTheShellsEnvironmentWhereItCannotBeHad(t *testing.T)
 	}
 }
 
+func TestThePathOfTheShellOutlivesAShellThatFails(t *testing.T) {
+	file := lastPath(filepath.Join(t.TempDir(), "login-path.json"))
+	resolve := func(login LoginEnvironment) *environment {
+		e := newEnvironment()
+		e.resolve(t.Context(), []string{"PATH=/bin", "OWN=1"}, login, file)
+		return e
+	}
+	broken := func(context.Context) (map[string]string, error) { return nil, errors.New("the shell is broken") }
+
+	if e := resolve(broken); e.values()["PATH"] != "/bin" || e.problem() != "the shell is broken" {
+		t.Errorf("with nothing kept: PATH %q, problem %q", e.values()["PATH"], e.problem())
+	}
+	e := resolve(func(context.Context) (map[string]string, error) {
+		return map[string]string{"PATH": "/opt/node/bin", "API_KEY": "sesame"}, nil
+	})
+	if e.problem() != "" || e.values()["API_KEY"] != "sesame" {
+		t.Errorf("from the shell: %v, problem %q", e.values(), e.problem())
+	}
+	e = resolve(broken)
+	if got, want := e.values()["PATH"], "/opt/node/bin"+string(filepath.ListSeparator)+"/bin"; got != want {
+		t.Errorf("PATH %q, want %q", got, want)
+	}
+	if !strings.Contains(e.problem(), "the shell is broken; the PATH that it gave on ") {
+		t.Errorf("problem %q", e.problem())
+	}
+	if data, err := os.ReadFile(string(file)); err != nil || strings.Contains(string(data), "sesame") {
+		t.Errorf("kept: %s, %v", data, err)
+	}
+}
+
 func TestADaemonThatWaitsForTheShellCanBeStopped(t *testing.T) {
 	text := strings.Replace(head, "login_shell_env = false", "login_shell_env = true", 1) + child(t, "s", nil)
 	asked := make(chan struct{})

@@ -2,12 +2,16 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"mcpd/security"
 )
 
 // environTimeout bounds how long children wait for the login shell.
@@ -26,7 +30,8 @@ func newEnvironment() *environment { return &environment{ready: make(chan struct
 
 // resolve finds out the environment; login may be nil. It is called once. When
 // ctx ends the environment stays unknown, so that nothing is started any more.
-func (e *environment) resolve(ctx context.Context, own []string, login LoginEnvironment) {
+// Where the shell fails, the PATH that it gave the last time is used.
+func (e *environment) resolve(ctx context.Context, own []string, login LoginEnvironment, last lastPath) {
 	e.vars = asMap(own)
 	if login != nil {
 		bounded, cancel := context.WithTimeoutCause(ctx, environTimeout, errors.New("no answer in "+environTimeout.String()))
@@ -35,10 +40,15 @@ func (e *environment) resolve(ctx context.Context, own []string, login LoginEnvi
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			e.err = err
-		} else {
+		switch path, at, known := last.read(); {
+		case err == nil:
 			e.vars = merged(e.vars, shell)
+			e.err = last.write(shell["PATH"])
+		case known:
+			e.vars = merged(e.vars, map[string]string{"PATH": path})
+			e.err = fmt.Errorf("%w; the PATH that it gave on %s is used", err, at.Format(time.DateOnly))
+		default:
+			e.err = err
 		}
 	}
 	close(e.ready)
@@ -59,6 +69,42 @@ func (e *environment) problem() string {
 	default:
 	}
 	return ""
+}
+
+// lastPath is the file with the PATH of the login shell, for starts at which
+// the shell does not answer. Other variables are not kept: they may be secrets.
+type lastPath string
+
+type lastPathFile struct {
+	Path string    `json:"path"`
+	At   time.Time `json:"at"`
+}
+
+func (l lastPath) read() (path string, at time.Time, known bool) {
+	data, err := security.ReadPrivateFile(string(l))
+	if err != nil {
+		return "", time.Time{}, false
+	}
+	var f lastPathFile
+	if json.Unmarshal(data, &f) != nil || f.Path == "" {
+		return "", time.Time{}, false
+	}
+	return f.Path, f.At, true
+}
+
+// write keeps path where it is another one than before.
+func (l lastPath) write(path string) error {
+	if before, _, known := l.read(); path == "" || known && before == path {
+		return nil
+	}
+	data, err := json.Marshal(lastPathFile{Path: path, At: time.Now().UTC()})
+	if err == nil {
+		err = security.WritePrivateFile(string(l), data)
+	}
+	if err != nil {
+		return fmt.Errorf("the PATH of the login shell cannot be kept for later: %w", err)
+	}
+	return nil
 }
 
 // merged puts the daemon's own variables over those of the login shell: who

@@ -58,7 +58,11 @@ func parse(out []byte) (map[string]string, error) {
 			continue
 		}
 		switch k {
-		case Mark, "_", "PWD", "OLDPWD", "SHLVL", "PS1":
+		case "_", "PWD", "OLDPWD", "SHLVL", "PS1":
+			continue
+		}
+		// mcpd's own variables are for mcpd, not for its servers.
+		if strings.HasPrefix(k, "MCPD_") {
 			continue
 		}
 		env[k] = v
