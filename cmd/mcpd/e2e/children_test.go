@@ -67,7 +67,7 @@ func TestTheEraOfAChildIsFoundWhateverItDoesWithTheProbe(t *testing.T) {
 
 func TestTheFindingIsRememberedForTheNextStart(t *testing.T) {
 	d := start(t, setup{servers: []string{server("s", []string{"-era", "legacy", "-first-unknown", "die"})}})
-	kill(t, d.stats("s").PID)
+	d.killChild("s")
 	if methods := d.stats("s").Methods; methods["server/discover"] != 0 || methods["initialize"] != 1 {
 		t.Errorf("the second process saw %v, want initialize alone", methods)
 	}
@@ -246,10 +246,9 @@ func TestStoppingAServerLeavesNoDescendantAlive(t *testing.T) {
 func TestAChildThatIsKilledTakesItsDescendantsAlong(t *testing.T) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	d := start(t, setup{servers: []string{server("s", []string{"-journal", journal, "-grandchild", "plain,stdout,stubborn"}, `stop_timeout = "300ms"`)}})
-	pid := d.stats("s").PID
+	d.tool("s", "echo", "{}")
 	old := descendants(t, journal)
-	kill(t, pid)
-	d.tool("s", "echo", "{}") // served by the next process, which starts when nothing of the last is left
+	d.killChild("s") // the next process starts when nothing of the last is left
 	for _, p := range marked(t, d.mark) {
 		if kind, ours := old[p.pid]; ours {
 			t.Errorf("process %d lives on (%s)", p.pid, kind)
@@ -322,9 +321,7 @@ func TestAChildThatNeverComesUpFailsWithItsReasonAndTheOthersGoOn(t *testing.T) 
 			}
 		}
 	}
-	if s := d.status("broken"); s.State != "failed" {
-		t.Errorf("status %+v", s)
-	}
+	d.eventually("the end of the tries", func() bool { return d.status("broken").State == "failed" })
 }
 
 func TestAChildThatNeverAnswersFailsWithinItsStartTimeout(t *testing.T) {
@@ -342,15 +339,13 @@ func TestALotOnStderrBlocksNothing(t *testing.T) {
 	}
 	d.tool("s", "stderr", `{"text":"a remarkable line"}`)
 	// stderr is another pipe than stdout: the line may be a moment behind the answer.
-	for {
+	d.eventually("the line in the log", func() bool {
 		out, errOut, code := d.mcpd("logs", "s", "-n", "5")
-		if code != 0 || t.Context().Err() != nil {
+		if code != 0 {
 			t.Fatalf("mcpd logs: %d %s", code, errOut)
 		}
-		if strings.Contains(out, "a remarkable line") {
-			return
-		}
-	}
+		return strings.Contains(out, "a remarkable line")
+	})
 }
 
 func TestALazyChildStartsWithItsFirstRequest(t *testing.T) {
@@ -370,11 +365,7 @@ func TestALazyChildStartsWithItsFirstRequest(t *testing.T) {
 func TestAnIdleChildIsStoppedAndStartedOnDemand(t *testing.T) {
 	d := start(t, setup{servers: []string{server("s", nil, `idle_stop = "1s"`)}})
 	pid := d.stats("s").PID
-	for d.status("s").State != "stopped" {
-		if err := t.Context().Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.eventually("the idle stop", func() bool { return d.status("s").State == "stopped" })
 	if again := d.stats("s").PID; again == pid {
 		t.Error("the same process answers")
 	}

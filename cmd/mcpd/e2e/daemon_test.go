@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every single wait: it is far above what any of them takes, so that reaching it means a fault.
-const patience = 60 * time.Second
+const patience = 30 * time.Second
 
 // runMark is the environment variable by whose value every process of one daemon, however far descended, is found.
 const runMark = "MCPD_E2E_RUN"
@@ -258,10 +258,51 @@ type serverStatus struct {
 	Listeners     int    `json:"listeners"`
 	Subscriptions int    `json:"upstream_subscriptions"`
 	LastError     string `json:"last_error"`
+	ReloadError   string `json:"reload_error"`
+}
+
+// eventually returns when cond holds. It is for what another process does in its own time and tells nobody about.
+func (d *daemon) eventually(what string, cond func() bool) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for !cond() {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			d.t.Fatalf("%s: not after %v", what, patience)
+		}
+	}
+}
+
+// killChild kills the process of a server, as the kernel's OOM killer would, and returns when the next one serves. It
+// returns the pid of the one that was killed.
+func (d *daemon) killChild(name string) int {
+	d.t.Helper()
+	pid := d.stats(name).PID
+	kill(d.t, pid)
+	d.eventually("the next process of "+name, func() bool {
+		s := d.status(name)
+		return s.State == "ready" && s.PID != pid
+	})
+	return pid
 }
 
 // status asks the daemon for the state of one server.
 func (d *daemon) status(name string) serverStatus {
+	d.t.Helper()
+	all := d.servers()
+	i := slices.IndexFunc(all, func(s serverStatus) bool { return s.Name == name })
+	if i < 0 {
+		d.t.Fatalf("no server %q in %+v", name, all)
+	}
+	return all[i]
+}
+
+// servers asks the daemon for the state of all servers.
+func (d *daemon) servers() []serverStatus {
 	d.t.Helper()
 	r := d.do(d.request(http.MethodGet, "/api/v1/status", ""))
 	var all struct {
@@ -270,11 +311,7 @@ func (d *daemon) status(name string) serverStatus {
 	if err := json.Unmarshal([]byte(r.body), &all); err != nil || r.status != http.StatusOK {
 		d.t.Fatalf("status: %d %s: %v", r.status, r.body, err)
 	}
-	i := slices.IndexFunc(all.Servers, func(s serverStatus) bool { return s.Name == name })
-	if i < 0 {
-		d.t.Fatalf("no server %q in %s", name, r.body)
-	}
-	return all.Servers[i]
+	return all.Servers
 }
 
 // logBuffer collects the lines of a daemon.

@@ -119,11 +119,12 @@ func install(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	// Nothing here needs an install script, so none may run.
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	// Nothing here needs an install script, so none may run. The stricter "npm ci" cannot be used: it refuses the lock
+	// for an optional package for Windows that the registry does not have.
+	cmd := exec.CommandContext(ctx, "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm ci: %w\n%s", err, out)
+		return fmt.Errorf("npm install: %w\n%s", err, out)
 	}
 	return nil
 }

@@ -55,8 +55,8 @@ func TestOnlyATrustedOrAbsentOriginTogetherWithTheTokenIsServed(t *testing.T) {
 		{"an empty origin", "", "Bearer " + d.token, 403},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			before := d.stats("hidden-server").Methods["tools/list"]
-			r := d.post("hidden-server", modern("1", "tools/list", "", ""))
+			before := d.stats("hidden-server").Methods["prompts/list"]
+			r := d.post("hidden-server", modern("1", "prompts/list", "", ""))
 			if test.origin != absent {
 				r.Header.Set("Origin", test.origin)
 			}
@@ -68,7 +68,7 @@ func TestOnlyATrustedOrAbsentOriginTogetherWithTheTokenIsServed(t *testing.T) {
 			if got.status != test.want {
 				t.Fatalf("status %d, want %d: %s", got.status, test.want, got.body)
 			}
-			ran := d.stats("hidden-server").Methods["tools/list"] - before
+			ran := d.stats("hidden-server").Methods["prompts/list"] - before
 			if test.want == 200 {
 				if ran != 1 {
 					t.Errorf("the child saw %d requests, want 1", ran)

@@ -66,7 +66,11 @@ func run(m *testing.M) (int, error) {
 
 // goBuild builds a package as the module of these tests sees it.
 func goBuild(ctx context.Context, out, pkg string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, pkg)
+	args := []string{"build", "-o", out}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", pkg, err, text)
 	}

@@ -1,22 +1,17 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
 
-// awaitReload returns when name is configured in the daemon, or no longer.
+// awaitServer returns when name is configured in the daemon, or no longer.
 func (d *daemon) awaitServer(name string, present bool) {
 	d.t.Helper()
-	for {
-		r := d.do(d.request("GET", "/api/v1/status", ""))
-		if strings.Contains(r.body, `"`+name+`"`) == present {
-			return
-		}
-		if err := d.t.Context().Err(); err != nil {
-			d.t.Fatal(err)
-		}
-	}
+	d.eventually("the change of "+name, func() bool {
+		return slices.ContainsFunc(d.servers(), func(s serverStatus) bool { return s.Name == name }) == present
+	})
 }
 
 func TestOnlyWhatAChangedFileChangesIsTouched(t *testing.T) {
@@ -54,11 +49,7 @@ func TestAFileWithErrorsChangesNothingAndIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := len(d.log.text())
 			d.replaceConfig(text)
-			for !strings.Contains(d.log.text()[before:], "mcpd.toml:") {
-				if err := t.Context().Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
+			d.eventually("a report of the error", func() bool { return strings.Contains(d.log.text()[before:], "mcpd.toml:") })
 			if again := d.stats("s").PID; again != pid {
 				t.Error("the server was restarted")
 			}
@@ -89,11 +80,7 @@ func TestAReplacementThatDoesNotComeUpLeavesTheOldOneServing(t *testing.T) {
 	d := start(t, setup{servers: []string{server("s", nil)}})
 	pid := d.stats("s").PID
 	d.writeConfig(setup{servers: []string{server("s", []string{"-exit-at-start", "9"})}})
-	for d.status("s").LastError == "" {
-		if err := t.Context().Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.eventually("a report of the failure", func() bool { return strings.Contains(d.status("s").ReloadError, "9") })
 	if again := d.stats("s").PID; again != pid {
 		t.Error("another process serves")
 	}

@@ -219,11 +219,7 @@ func TestRequestsOverTheBoundAreRefusedAndOthersGoOn(t *testing.T) {
 	d.tool("s", "await", `{"kind":"held","count":2}`)
 	c := d.background("s", toolCall("3", "await", `{"kind":"held","count":3}`, ""))
 	// Until the third is in flight, a fourth request may still be served.
-	for d.status("s").InFlight < 3 {
-		if t.Context().Err() != nil {
-			t.Fatal(t.Context().Err())
-		}
-	}
+	d.eventually("three requests in flight", func() bool { return d.status("s").InFlight == 3 })
 	got := d.do(d.post("s", toolCall("4", "echo", `{}`, "")))
 	if got.status < 400 || !strings.Contains(got.body, "max_in_flight") {
 		t.Errorf("%d %s", got.status, got.body)

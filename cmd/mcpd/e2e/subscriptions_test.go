@@ -70,6 +70,7 @@ func TestAnUpdateOfASubResourceReachesTheListenerOfItsParent(t *testing.T) {
 
 func TestListenersWithTheSameFilterShareOneUpstreamSubscription(t *testing.T) {
 	d := start(t, setup{servers: []string{server("s", nil)}})
+	own := d.stats("s").Listeners // mcpd itself hears of changes of the tools, whose schemas it checks
 	const filter = `"toolsListChanged":true,"resourceSubscriptions":["fixture:///a","fixture:///b"]`
 	const reordered = `"resourceSubscriptions":["fixture:///b","fixture:///a"],"toolsListChanged":true`
 	streams := []*stream{d.open(d.post("s", modern("0", "subscriptions/listen", `"notifications":{`+reordered+`}`, "")))}
@@ -79,8 +80,8 @@ func TestListenersWithTheSameFilterShareOneUpstreamSubscription(t *testing.T) {
 		s.next()
 		streams = append(streams, s)
 	}
-	if n := d.stats("s").Listeners; n != 1 {
-		t.Errorf("the child has %d subscriptions, want 1", n)
+	if n := d.stats("s").Listeners - own; n != 1 {
+		t.Errorf("the child has %d subscriptions of these listeners, want 1", n)
 	}
 	d.tool("s", "update", `{"uri":"fixture:///b"}`)
 	for i, s := range streams {
@@ -91,17 +92,18 @@ func TestListenersWithTheSameFilterShareOneUpstreamSubscription(t *testing.T) {
 	}
 	streams[0].quiet(d, "s", "0")
 	streams[0].close()
-	d.tool("s", "await", `{"kind":"listeners","count":0}`)
+	d.tool("s", "await", fmt.Sprintf(`{"kind":"listeners","count":%d}`, own))
 }
 
 func TestClosedStreamsLeaveNoUpstreamSubscription(t *testing.T) {
 	d := start(t, setup{servers: []string{server("s", nil)}})
+	own := d.stats("s").Listeners
 	for i := range 50 {
 		filter := fmt.Sprintf(`"resourceSubscriptions":["fixture:///%d"]`, i)
 		d.listen("s", fmt.Sprint(i), filter, filter).close()
 	}
-	d.tool("s", "await", `{"kind":"listeners","count":0}`)
-	if s := d.status("s"); s.Subscriptions != 0 || s.Listeners != 0 {
+	d.tool("s", "await", fmt.Sprintf(`{"kind":"listeners","count":%d}`, own))
+	if s := d.status("s"); s.Subscriptions != own || s.Listeners != 0 {
 		t.Errorf("status %+v", s)
 	}
 	if n := len(d.stats("s").Cancelled); n != 50 {
@@ -216,4 +218,25 @@ func TestEventsOfAStreamAreFlushedOneByOne(t *testing.T) {
 	for range 20 {
 		s.quiet(d, "s", "1")
 	}
+}
+
+func TestEveryListenerHearsOfAChangeThoughTheServerTellsOnlyItsNewestSubscription(t *testing.T) {
+	// The Go SDK keeps one subscription of each kind for a connection, the newest, and forgets it when any of them ends.
+	d := start(t, setup{servers: []string{table("sdk", sdkServer(t), nil)}})
+	trigger := func() { d.tool("sdk", "test_trigger_tool_change", "{}") }
+	const both = `"toolsListChanged":true,"promptsListChanged":true`
+	one := d.listen("sdk", "1", `"toolsListChanged":true`, `"toolsListChanged":true`)
+	two := d.listen("sdk", "2", both, both)
+	three := d.listen("sdk", "3", both, both)
+	trigger()
+	one.expect(changed("1", "tools"))
+	two.expect(changed("2", "tools"))
+	three.expect(changed("3", "tools"))
+	three.close()
+	trigger()
+	one.expect(changed("1", "tools"))
+	two.expect(changed("2", "tools"))
+	two.close()
+	trigger()
+	one.expect(changed("1", "tools"))
 }
