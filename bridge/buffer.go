@@ -5,7 +5,7 @@ import "sync"
 const (
 	// Buffers above this size are left to the garbage collector: keeping them
 	// would make one huge message the daemon's memory for good.
-	largestPooledBuffer = 1 << 20
+	largestPooledBuffer = 4 << 20
 	// smallBuffer divides the pool in two, so that a short message does not
 	// sit in the buffer of a long one while it waits.
 	smallBuffer = 4 << 10
