@@ -166,6 +166,24 @@ func TestALineOverTheLimitThatIsNoAnswerFailsNobody(t *testing.T) {
 	})
 }
 
+func TestAnAnswerOverTheLimitWhoseIDIsHiddenFailsTheOnlyRequestInFlight(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil), limits: Limits{MaxMessageBytes: 10_000}})
+		p := r.up()
+		call := r.beginModern("1", "vendor/x", "")
+		q := p.expect("vendor/x")
+		hidden := `{"jsonrpc":"2.0","result":{"v":"` + strings.Repeat("x", 20_000) + `"},"id":%s,"x":"` + strings.Repeat("y", 20_000) + `"}`
+		other := r.beginModern("2", "vendor/y", "")
+		q2 := p.expect("vendor/y")
+		p.say(hidden, q.ID) // it could be the answer to either
+		p.answer(q2.ID, `{}`)
+		other.wait().wantJSON(t, `{"jsonrpc":"2.0","id":2,"result":{}}`)
+		p.say(hidden, q.ID)
+		call.wait().wantError(t, 502, CodeServerFault, "1", "max_message_bytes")
+		r.atRest()
+	})
+}
+
 func TestALineOverTheLimitIsNotKeptInMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, rigOptions{react: modernServer(`{}`, nil), limits: Limits{MaxMessageBytes: 100_000}})

@@ -281,6 +281,8 @@ func (u *Upstream) outcomeUnknown(rs *response, in *incoming, err error) error {
 		what = oversize.Error()
 	case errors.As(err, &broken):
 		what = broken.Error()
+	case errors.Is(err, errSlowReader):
+		what = errSlowReader.Error()
 	default:
 		return err
 	}

@@ -652,7 +652,13 @@ func TestASlowReaderOfACallLosesItsStreamAndNobodyElseWaits(t *testing.T) {
 		if !cancelled {
 			p.expect("notifications/cancelled")
 		}
-		slowStream.leave()
+		last := ""
+		for event := slowStream.next(); event != ""; event = slowStream.next() {
+			last = event
+		}
+		if strings.Contains(last, `"id"`) && !strings.Contains(last, "too slowly") {
+			t.Errorf("the slow one was told %s", last)
+		}
 		p.quiet()
 		r.atRest()
 	})
