@@ -187,7 +187,7 @@ func (e *Editor) Add(entry Entry, replace bool) (changed bool, err error) {
 	if n := e.doc.root.child(tableServers); n != nil && n.value != (span{}) {
 		return false, e.inlineServers(n)
 	}
-	text := e.text
+	var text string
 	if exists {
 		text, err = e.replaced(old, entry)
 	} else {
@@ -624,3 +624,18 @@ func literal(s string) string {
 
 // sameBytes says whether nothing was changed.
 func (e *Editor) sameBytes(data []byte) bool { return bytes.Equal(e.Bytes(), data) }
+
+// Clone is an Editor of its own for the text as it is now.
+func (e *Editor) Clone() *Editor {
+	clone := *e // what it points to is never changed
+	return &clone
+}
+
+// ProblemsOf are the problems that one server has in an environment, with no reference taken for granted. They have
+// places in the text as it is now.
+func (e *Editor) ProblemsOf(name string, env Environment) Errors {
+	_, err := Parse(e.path, []byte(e.text), env)
+	problems, _ := errors.AsType[Errors](err)
+	prefix := keyPath(tableServers, name) + "."
+	return slices.DeleteFunc(problems, func(p Problem) bool { return !strings.HasPrefix(p.Message, prefix) })
+}

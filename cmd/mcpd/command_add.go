@@ -177,7 +177,7 @@ func (a *app) doubts(entry config.Entry) []string {
 // editReport is what a command says that has changed the config file.
 type editReport struct {
 	Config   string   `json:"config"`
-	Server   string   `json:"server"`
+	Server   string   `json:"server,omitempty"`
 	Changed  bool     `json:"changed"`
 	Message  string   `json:"message"`
 	Daemon   string   `json:"daemon"` // running, not running, refuses, or other config

@@ -17,28 +17,30 @@ func LooksSecret(name, value string) bool {
 	return secretName(name) || secretValue(plain)
 }
 
-// SecretArguments are the positions of arguments that probably hold a secret:
-// by the option that they are given with, or by their form.
-func SecretArguments(args []string) []int {
-	var found []int
+// SecretArgument is where an argument probably holds a secret.
+type SecretArgument struct {
+	Index int
+	// Prefix is what stands before the secret: "--token=" or nothing.
+	Prefix string
+	// Name is that of the option, or "".
+	Name string
+}
+
+// SecretArguments finds the arguments that probably hold a secret: by the
+// option that they are given with, or by their form.
+func SecretArguments(args []string) []SecretArgument {
+	var found []SecretArgument
 	for i, arg := range args {
-		option, value, joined := strings.Cut(arg, "=")
-		switch {
-		case !joined:
-			option, value = "", arg
-			if i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.Contains(args[i-1], "=") && !strings.HasPrefix(arg, "-") {
-				option = args[i-1]
-			}
-		case !strings.HasPrefix(option, "-"):
-			value = arg // KEY=VALUE as an argument, or a URL
-			if LooksSecret(option, arg[len(option)+1:]) {
-				found = append(found, i)
-				continue
-			}
-			option = ""
+		if name, value, joined := strings.Cut(arg, "="); joined && !strings.Contains(name, "://") && LooksSecret(strings.TrimLeft(name, "-"), value) {
+			found = append(found, SecretArgument{i, name + "=", strings.TrimLeft(name, "-")})
+			continue
 		}
-		if LooksSecret(strings.TrimLeft(option, "-"), value) {
-			found = append(found, i)
+		option := ""
+		if i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.Contains(args[i-1], "=") && !strings.HasPrefix(arg, "-") {
+			option = strings.TrimLeft(args[i-1], "-")
+		}
+		if LooksSecret(option, arg) {
+			found = append(found, SecretArgument{i, "", option})
 		}
 	}
 	return found

@@ -1,0 +1,164 @@
+package importer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tailscale/hujson"
+)
+
+// maxFile bounds a file, in bytes. Claude Code keeps much else in its file.
+const maxFile = 64 << 20
+
+// ReadFile reads a file of settings. Anything but a regular file is refused.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}
+
+// member is one name with its value of a JSON object, in the file's order.
+type member struct {
+	name  string
+	value jsontext.Value
+}
+
+// object is a JSON object.
+type object []member
+
+func (o object) get(name string) (jsontext.Value, bool) {
+	for _, m := range o {
+		if m.name == name {
+			return m.value, true
+		}
+	}
+	return nil, false
+}
+
+// sub is the object at a name; nil where there is none.
+func (o object) sub(name string) object {
+	value, ok := o.get(name)
+	if !ok {
+		return nil
+	}
+	sub, err := members(value)
+	if err != nil {
+		return nil
+	}
+	return sub
+}
+
+// parse reads JSON with comments and trailing commas.
+func parse(data []byte) (object, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	standard, err := hujson.Standardize(data)
+	if err != nil {
+		return nil, fmt.Errorf("it is not valid JSON: %w", err)
+	}
+	root, err := members(standard)
+	if err != nil {
+		return nil, err
+	}
+	return root, nil
+}
+
+// members takes an object apart. A name that stands twice is an error: there is
+// no telling which one was meant.
+func members(value jsontext.Value) (object, error) {
+	d := jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowInvalidUTF8(false))
+	tok, err := d.ReadToken()
+	if err != nil {
+		return nil, plain(err)
+	}
+	if tok.Kind() != '{' {
+		return nil, errors.New("it is not a JSON object")
+	}
+	o := object{}
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, plain(err)
+		}
+		m := member{name: name.String()}
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil, plain(err)
+		}
+		m.value = v.Clone()
+		o = append(o, m)
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, plain(err)
+	}
+	return o, nil
+}
+
+// plain says what is wrong without the text around it, which may be secret.
+func plain(err error) error {
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		return errors.New("it has a name twice in one object")
+	}
+	var syntactic *jsontext.SyntacticError
+	if errors.As(err, &syntactic) {
+		return fmt.Errorf("it is not valid JSON, near byte %d", syntactic.ByteOffset)
+	}
+	return err
+}
+
+// text is a string; ok is false for anything else.
+func text(value jsontext.Value) (string, bool) {
+	if value.Kind() != '"' {
+		return "", false
+	}
+	unquoted, err := jsontext.AppendUnquote(nil, value)
+	return string(unquoted), err == nil
+}
+
+// scalar is a string, number or boolean as text.
+func scalar(value jsontext.Value) (string, bool) {
+	switch value.Kind() {
+	case '"':
+		return text(value)
+	case '0', 't', 'f':
+		return string(value), true
+	}
+	return "", false
+}
+
+// elements takes an array apart.
+func elements(value jsontext.Value) ([]jsontext.Value, bool) {
+	d := jsontext.NewDecoder(bytes.NewReader(value))
+	tok, err := d.ReadToken()
+	if err != nil || tok.Kind() != '[' {
+		return nil, false
+	}
+	var list []jsontext.Value
+	for d.PeekKind() != ']' {
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil, false
+		}
+		list = append(list, v.Clone())
+	}
+	return list, true
+}
