@@ -29,22 +29,35 @@ const (
 	strayWait   = 200 * time.Millisecond
 )
 
-// killStrays kills the processes that carry mark in their environment: descendants that left the process group.
+// killStrays kills the descendants of a child that left its process group.
 func killStrays(mark string, logger *slog.Logger) {
+	killMarked(mark, logger, "a descendant of a child left its process group and was killed")
+}
+
+// KillOrphans kills the processes that carry mark, a NAME=VALUE entry, in their environment: what a daemon that was
+// killed itself could not stop. The caller sees to it that no running daemon starts children with that mark. Only Linux
+// shows the environment of other processes in a reliable way; Windows needs no such search, since a job object ends with
+// its daemon; elsewhere nothing happens.
+func KillOrphans(mark string, logger *slog.Logger) {
+	killMarked(mark, logger, "a child of an earlier daemon was still there and was killed")
+}
+
+// killMarked kills the processes that carry mark in their environment, and what they fork meanwhile.
+func killMarked(mark string, logger *slog.Logger, message string) {
 	for range strayRounds {
 		strays := findStrays(mark)
 		if len(strays) == 0 {
 			return
 		}
 		for _, s := range strays {
-			logger.Info("a descendant of a child left its process group and was killed", "pid", s.pid, "program", s.program)
+			logger.Info(message, "pid", s.pid, "program", s.program)
 			s.kill()
 		}
 		for _, s := range strays {
 			s.wait()
 		}
 	}
-	logger.Warn("descendants of a child keep starting others and could not all be killed")
+	logger.Warn("processes that were to be killed keep starting others and could not all be killed")
 }
 
 // stray is a process, held by a descriptor so that its number cannot pass to another one before it is killed.

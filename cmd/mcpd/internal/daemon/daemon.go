@@ -2,13 +2,16 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"mcpd/cmd/mcpd/internal/instance"
 	"mcpd/config"
 	"mcpd/security"
+	"mcpd/supervisor"
 )
 
 const (
@@ -107,7 +111,6 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		logger:   o.Logger,
 		started:  started,
 		watcher:  watcher,
-		environ:  newEnvironment(),
 		changed:  make(chan struct{}, 1),
 		reloads:  make(chan reloadRequest),
 		stopping: make(chan struct{}),
@@ -124,6 +127,14 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.instance, err = instance.Claim(ctx, o.StateDir, o.Version); err != nil {
 		return nil, err
 	}
+	mark, err := childMark(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	d.environ = newEnvironment(mark)
+	// No other daemon has this state folder now, so what carries its mark was
+	// left behind by one that was killed.
+	supervisor.KillOrphans(mark, o.Logger)
 	if d.tokens, err = security.OpenTokenStore(o.StateDir, security.TokenStoreOptions{Logger: o.Logger}); err != nil {
 		return nil, err
 	}
@@ -151,6 +162,26 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	d.state.Store(&state{config: started, servers: map[string]*server{}})
 	return d, nil
+}
+
+// childMark gives the entry in the environment of all children by which those
+// of a daemon that was killed are found. It belongs to the state folder, and
+// is drawn at random so that the same folder in a container is another one.
+func childMark(stateDir string) (string, error) {
+	const name = "MCPD_DAEMON="
+	path := filepath.Join(stateDir, "child-mark")
+	data, err := security.ReadPrivateFile(path)
+	if err == nil && len(data) >= 26 && !strings.ContainsAny(string(data), "=\x00\n") {
+		return name + string(data), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the mark of the children: %w", err)
+	}
+	id := rand.Text()
+	if err := security.WritePrivateFile(path, []byte(id)); err != nil {
+		return "", fmt.Errorf("the mark of the children: %w", err)
+	}
+	return name + id, nil
 }
 
 // Addr is the address that clients use, HOST:PORT.
@@ -189,6 +220,9 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan os.Signal) (err error) {
 	var group sync.WaitGroup
 	failed := make(chan error, len(d.listeners)+1)
 
+	// The servers are there before anybody can ask for them; their children
+	// wait for the environment, which comes last.
+	d.begin(serverCtx)
 	for _, l := range d.listeners {
 		group.Go(func() {
 			if err := d.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -209,7 +243,6 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan os.Signal) (err error) {
 			d.logger.Warn("the environment of the login shell is not all there for servers", "error", p)
 		}
 	})
-	d.begin(serverCtx)
 	group.Go(func() { d.watch(work) })
 	group.Go(func() { d.reloadLoop(work, serverCtx) })
 

@@ -376,7 +376,7 @@ func TestServersStartWithoutTheShellsEnvironmentWhereItCannotBeHad(t *testing.T)
 func TestThePathOfTheShellOutlivesAShellThatFails(t *testing.T) {
 	file := lastPath(filepath.Join(t.TempDir(), "login-path.json"))
 	resolve := func(login LoginEnvironment) *environment {
-		e := newEnvironment()
+		e := newEnvironment("")
 		e.resolve(t.Context(), []string{"PATH=/bin", "OWN=1"}, login, file)
 		return e
 	}

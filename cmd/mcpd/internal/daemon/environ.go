@@ -21,12 +21,15 @@ const environTimeout = 10 * time.Second
 // and that of the user's login shell. It becomes known some time after the
 // daemon is up.
 type environment struct {
+	mark  string        // an entry that every child carries, NAME=VALUE
 	ready chan struct{} // closed when vars and err are set
 	vars  map[string]string
 	err   error // why the login shell's part is missing
 }
 
-func newEnvironment() *environment { return &environment{ready: make(chan struct{})} }
+func newEnvironment(mark string) *environment {
+	return &environment{mark: mark, ready: make(chan struct{})}
+}
 
 // resolve finds out the environment; login may be nil. It is called once. When
 // ctx ends the environment stays unknown, so that nothing is started any more.
@@ -51,6 +54,9 @@ func (e *environment) resolve(ctx context.Context, own []string, login LoginEnvi
 			e.err = err
 		}
 	}
+	if name, value, ok := strings.Cut(e.mark, "="); ok {
+		e.vars[name] = value
+	}
 	close(e.ready)
 }
 
@@ -73,6 +79,7 @@ func (e *environment) problem() string {
 
 // lastPath is the file with the PATH of the login shell, for starts at which
 // the shell does not answer. Other variables are not kept: they may be secrets.
+// With no name nothing is kept.
 type lastPath string
 
 type lastPathFile struct {
@@ -94,7 +101,7 @@ func (l lastPath) read() (path string, at time.Time, known bool) {
 
 // write keeps path where it is another one than before.
 func (l lastPath) write(path string) error {
-	if before, _, known := l.read(); path == "" || known && before == path {
+	if before, _, known := l.read(); l == "" || path == "" || known && before == path {
 		return nil
 	}
 	data, err := json.Marshal(lastPathFile{Path: path, At: time.Now().UTC()})
