@@ -151,7 +151,8 @@ type group struct {
 
 // subscriptions owns the listeners of one Upstream and their subscriptions at
 // the server. mu guards all of it; it is never held across I/O. Lock order:
-// subscriptions.mu, then legacyConn.mu, then Conn.mu, then mailbox.mu.
+// subscriptions.mu, then legacyConn.mu or toolSchemas.mu, then Conn.mu, then
+// mailbox.mu or writer.mu.
 type subscriptions struct {
 	u       *Upstream
 	clients atomic.Int64 // groups that clients listen on
