@@ -51,6 +51,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
+	var reported reportedError
+	if errors.As(err, &reported) {
+		return int(reported)
+	}
 	a.report(err)
 	var usage usageError
 	if errors.As(err, &usage) {
@@ -91,7 +95,7 @@ agents and plugins: to those that have its token, and to nobody else.`,
 		a.actCommand("restart", "Stop a server's process and start a new one"),
 		a.toolsCommand(), a.callCommand(),
 		a.addCommand(), a.removeCommand(), a.importCommand(),
-		a.tokenCommand(), a.versionCommand(),
+		a.tokenCommand(), a.serviceCommand(), a.versionCommand(),
 		a.demoServerCommand(), a.printEnvironmentCommand(),
 	)
 	return root

@@ -15,6 +15,8 @@ import (
 	"mcpd/cmd/mcpd/internal/daemon"
 	"mcpd/cmd/mcpd/internal/instance"
 	"mcpd/cmd/mcpd/internal/loginenv"
+	"mcpd/cmd/mcpd/internal/service/notify"
+	"mcpd/cmd/mcpd/internal/service/socket"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -62,6 +64,16 @@ func (a *app) runDaemon(ctx context.Context, initialize bool) error {
 		return fmt.Errorf("cannot find out where mcpd itself is: %w", err)
 	}
 
+	// The service manager speaks to this process, not to those it starts.
+	manager, err := notify.Take()
+	if err != nil {
+		logger.Warn("the service manager will not hear from mcpd", "error", err)
+	}
+	sockets, err := socket.Take()
+	if err != nil {
+		logger.Warn("mcpd opens its port itself", "error", err)
+	}
+
 	// From here on no signal is lost: not one while the daemon is set up.
 	stop := make(chan os.Signal, 4)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
@@ -81,7 +93,9 @@ func (a *app) runDaemon(ctx context.Context, initialize bool) error {
 		LoginEnvironment: func(ctx context.Context) (map[string]string, error) {
 			return loginenv.Resolve(ctx, os.Environ(), self)
 		},
-		Reload: reload,
+		Reload:  reload,
+		Manager: manager,
+		Sockets: sockets,
 	})
 	if err != nil {
 		var held *instance.HeldError

@@ -19,6 +19,8 @@ import (
 	"mcpd/bridge"
 	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/cmd/mcpd/internal/instance"
+	"mcpd/cmd/mcpd/internal/service/notify"
+	"mcpd/cmd/mcpd/internal/service/socket"
 	"mcpd/config"
 	"mcpd/security"
 	"mcpd/supervisor"
@@ -50,6 +52,11 @@ type Options struct {
 	LoginEnvironment LoginEnvironment
 	// Reload asks for the config file to be read; nil never does.
 	Reload <-chan os.Signal
+	// Manager is told that the daemon is ready, alive, and stopping; nil is none.
+	Manager *notify.Notifier
+	// Sockets are what the service manager holds for the daemon; nil is none.
+	// New takes them over.
+	Sockets *socket.Set
 }
 
 // Daemon is one running mcpd. It listens from New on and serves in Run.
@@ -138,7 +145,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.tokens, err = security.OpenTokenStore(o.StateDir, security.TokenStoreOptions{Logger: o.Logger}); err != nil {
 		return nil, err
 	}
-	if d.listeners, err = listen(ctx, started.Daemon.Listen); err != nil {
+	if d.listeners, err = d.listen(ctx, started.Daemon.Listen); err != nil {
 		return nil, err
 	}
 	if err = d.instance.Announce(d.Addr()); err != nil {
@@ -246,12 +253,16 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan os.Signal) (err error) {
 	group.Go(func() { d.watch(work) })
 	group.Go(func() { d.reloadLoop(work, serverCtx) })
 
+	group.Go(func() { d.reportAlive(work) })
+	d.tellManager(notify.Ready, notify.Status("listens on "+d.Addr()))
+
 	select {
 	case <-ctx.Done():
 		d.logger.Info("mcpd stops: waiting for the calls in flight", "at_most", d.state.Load().config.Daemon.DrainTimeout)
 	case err = <-failed:
 		d.logger.Error("mcpd stops", "error", err)
 	}
+	d.tellManager(notify.Stopping, notify.Status("waits for the calls in flight"))
 	stopWork()
 	d.shutdown(hurry, stopServers)
 	group.Wait()

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+
+	"mcpd/cmd/mcpd/internal/service/socket"
 )
 
 // PortTakenError says that another program listens on mcpd's address.
@@ -34,11 +36,17 @@ func (e *PortTakenError) Hint() string {
 // port of ::1 too. Programs that are told "localhost" try ::1 first on many
 // systems; whoever held that port would be sent their tokens.
 func listen(ctx context.Context, addr netip.AddrPort) ([]net.Listener, error) {
+	return listenOrTake(ctx, addr, nil)
+}
+
+// listenOrTake is listen where the service manager may hold some of the
+// addresses; those are taken over.
+func listenOrTake(ctx context.Context, addr netip.AddrPort, held *socket.Set) ([]net.Listener, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("cannot listen on %s: it is not a loopback address", addr)
 	}
 	for try := 1; ; try++ {
-		ls, err := listenBoth(ctx, addr)
+		ls, err := listenBoth(ctx, addr, held)
 		var taken *PortTakenError
 		if err != nil && addr.Port() == 0 && try < anyPortTries && errors.As(err, &taken) {
 			continue // the system chose a port that is free on one of them only
@@ -49,9 +57,15 @@ func listen(ctx context.Context, addr netip.AddrPort) ([]net.Listener, error) {
 
 const anyPortTries = 10
 
-func listenBoth(ctx context.Context, addr netip.AddrPort) ([]net.Listener, error) {
+func listenBoth(ctx context.Context, addr netip.AddrPort, held *socket.Set) ([]net.Listener, error) {
 	lc := net.ListenConfig{Control: exclusive}
-	first, err := lc.Listen(ctx, "tcp", addr.String())
+	open := func(addr netip.AddrPort) (net.Listener, error) {
+		if l := held.Claim(addr); l != nil {
+			return l, nil
+		}
+		return lc.Listen(ctx, "tcp", addr.String())
+	}
+	first, err := open(addr)
 	if err != nil {
 		if addrInUse(err) {
 			return nil, &PortTakenError{Addr: addr}
@@ -63,7 +77,7 @@ func listenBoth(ctx context.Context, addr netip.AddrPort) ([]net.Listener, error
 		return ls, nil
 	}
 	six := netip.AddrPortFrom(netip.IPv6Loopback(), boundTo(first).Port())
-	second, err := lc.Listen(ctx, "tcp", six.String())
+	second, err := open(six)
 	switch {
 	case err == nil:
 		return append(ls, second), nil
