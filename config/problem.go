@@ -81,22 +81,11 @@ func (f *flaw) withHint(format string, args ...any) *flaw {
 
 // didYouMean is the hint that names the candidate nearest to got, or "" when none is near.
 func didYouMean(got string, candidates []string) string {
-	best, bestDistance := "", -1
-	plain := foldName(got)
-	for _, candidate := range candidates {
-		other := foldName(candidate)
-		distance := editDistance(plain, other)
-		if distance > max(1, min(len(plain), len(other))/3) {
-			continue
-		}
-		if bestDistance < 0 || distance < bestDistance {
-			best, bestDistance = candidate, distance
-		}
-	}
-	if bestDistance < 0 {
+	nearest := Nearest(got, candidates)
+	if nearest == "" {
 		return ""
 	}
-	return fmt.Sprintf("did you mean %q?", best)
+	return fmt.Sprintf("did you mean %q?", nearest)
 }
 
 // foldName makes the spellings requestTimeout, request-timeout and Request_Timeout equal.
@@ -138,4 +127,21 @@ func editDistance(a, b string) int {
 		before, previous = previous, current
 	}
 	return previous[len(t)]
+}
+
+// Nearest is the candidate that was probably meant by got, or "" where none is near.
+func Nearest(got string, candidates []string) string {
+	best, bestDistance := "", -1
+	plain := foldName(got)
+	for _, candidate := range candidates {
+		other := foldName(candidate)
+		distance := editDistance(plain, other)
+		if distance > max(1, min(len(plain), len(other))/3) {
+			continue
+		}
+		if bestDistance < 0 || distance < bestDistance {
+			best, bestDistance = candidate, distance
+		}
+	}
+	return best
 }

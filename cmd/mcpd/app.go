@@ -94,9 +94,9 @@ agents and plugins: to those that have its token, and to nobody else.`,
 		a.actCommand("stop", "Stop a server until it is started again"),
 		a.actCommand("restart", "Stop a server's process and start a new one"),
 		a.toolsCommand(), a.callCommand(),
-		a.addCommand(), a.removeCommand(), a.importCommand(),
+		a.addCommand(), a.removeCommand(), a.importCommand(), a.doctorCommand(),
 		a.tokenCommand(), a.serviceCommand(), a.versionCommand(),
-		a.demoServerCommand(), a.printEnvironmentCommand(),
+		a.demoServerCommand(), a.printEnvironmentCommand(), a.generateCommand(),
 	)
 	return root
 }
