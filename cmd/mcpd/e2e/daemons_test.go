@@ -112,3 +112,17 @@ func TestACallInFlightFinishesBeforeTheDaemonEnds(t *testing.T) {
 	s.end()
 	<-d.exited
 }
+
+func TestTheChildrenOfAKilledDaemonEndWithTheirInput(t *testing.T) {
+	d := start(t, setup{servers: []string{server("modern", nil), server("legacy", []string{"-era", "legacy"}), table("demo", mcpd, []string{"demo-server"})}})
+	for _, name := range []string{"modern", "legacy"} {
+		d.tool(name, "echo", "{}")
+	}
+	d.tool("demo", "notes", "{}")
+	if err := d.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-d.exited
+	d.err = nil // it was killed on purpose
+	d.eventually("the end of the children", func() bool { return len(marked(t, d.mark)) == 0 })
+}
