@@ -199,8 +199,8 @@ func (a *app) stateDir() (string, error) { return config.StateDir(a.stateFlag, a
 // connection is what a command needs to talk to the running daemon.
 type connection struct {
 	*control.Client
-	addr  string
-	token string
+	identity control.Identity
+	token    string
 }
 
 // connect finds the running daemon.
@@ -218,6 +218,9 @@ func (a *app) connect() (*connection, error) {
 	case info.Address == "":
 		return nil, hinted{errors.New("mcpd is just starting, or about to end"), "try again in a moment"}
 	}
+	if info.Key.IsZero() {
+		return nil, hinted{fmt.Errorf("the mcpd that runs (process %d) cannot prove that it is yours: it is of an older version", info.PID), "restart it"}
+	}
 	store, err := security.OpenTokenStore(dir, security.TokenStoreOptions{})
 	if err != nil {
 		return nil, err
@@ -226,7 +229,8 @@ func (a *app) connect() (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{control.NewClient(info.Address, token.Reveal()), info.Address, token.Reveal()}, nil
+	id := control.Identity{Address: info.Address, Key: info.Key}
+	return &connection{id.NewClient(token.Reveal()), id, token.Reveal()}, nil
 }
 
 // withDaemon runs fn with a connection, until it is done or interrupted.

@@ -11,15 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/cmd/mcpd/internal/mcpclient"
 )
 
 // client is an MCP client of one server, through the daemon.
 func (c *connection) client(server string) (*mcpclient.Client, func()) {
-	h := control.NewHTTPClient()
+	h := c.identity.NewHTTPClient()
 	return mcpclient.New(mcpclient.Options{
-		HTTP: h, URL: "http://" + c.addr + "/servers/" + server + "/mcp", Token: c.token, Version: version(),
+		HTTP: h, URL: "http://" + c.identity.Address + "/servers/" + server + "/mcp", Token: c.token, Version: version(),
 	}), h.CloseIdleConnections
 }
 

@@ -65,6 +65,8 @@ func TestScripts(t *testing.T) {
 			"jsonhas":        jsonHas,
 			"holds":          holds,
 			"strangerconfig": strangerConfig,
+
+			"strangeraddress": strangerAddress,
 		},
 	})
 }
@@ -264,6 +266,17 @@ func strangerConfig(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(os.MkdirAll(state, 0o700))
 	ts.Check(os.WriteFile(filepath.Join(state, "daemon.lock"), nil, 0o600))
 	ts.Check(os.WriteFile(filepath.Join(state, "daemon.json"), fmt.Appendf(nil, `{"pid":1,"address":%q}`, addr), 0o600))
+}
+
+// strangerAddress has the daemon that runs tell commands the stranger's address.
+func strangerAddress(ts *testscript.TestScript, _ bool, _ []string) {
+	path := ts.MkAbs("state/daemon.json")
+	var info map[string]any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("state/daemon.json")), &info))
+	info["address"] = ts.Getenv("STRANGER")
+	data, err := json.Marshal(info)
+	ts.Check(err)
+	ts.Check(os.WriteFile(path, data, 0o600))
 }
 
 func binDir(ts *testscript.TestScript) string {

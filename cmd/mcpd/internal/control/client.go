@@ -22,10 +22,9 @@ type Client struct {
 	http  *http.Client
 }
 
-// NewClient returns a client of the daemon at addr, HOST:PORT, which the
-// caller knows to be the daemon that the token belongs to.
-func NewClient(addr, token string) *Client {
-	return &Client{base: "http://" + addr, token: token, http: NewHTTPClient()}
+// NewClient returns a client of the daemon that proves to be i.
+func (i Identity) NewClient(token string) *Client {
+	return &Client{base: "http://" + i.Address, token: token, http: i.NewHTTPClient()}
 }
 
 // NewHTTPClient returns an HTTP client that is fit to carry a token to the
@@ -70,6 +69,10 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 		var ue *url.Error
 		if errors.As(err, &ue) {
 			err = ue.Err // the URL says nothing to the person
+		}
+		var stranger *Error
+		if errors.As(err, &stranger) {
+			return nil, err
 		}
 		return nil, fmt.Errorf("cannot reach the daemon at %s: %w", c.base, err)
 	}

@@ -32,6 +32,8 @@ type Daemon interface {
 	// OK false and not an error.
 	Reload(ctx context.Context) (Reload, error)
 	Tokens() Tokens
+	// Identity is what the daemon proves itself with.
+	Identity() Identity
 }
 
 // LogLine is one line of a server's log.
@@ -59,7 +61,8 @@ func NewAPI(d Daemon, logger *slog.Logger) *API {
 }
 
 // Route finds the route of a path in which nothing is escaped. Every route
-// needs the admin right.
+// needs the admin right, but for the one by which the daemon proves itself to
+// those who hold a token back until then.
 func (a *API) Route(path string) (security.Route, bool) {
 	rest, ok := strings.CutPrefix(path, Prefix)
 	if !ok {
@@ -69,6 +72,10 @@ func (a *API) Route(path string) (security.Route, bool) {
 	switch {
 	case len(seg) == 1 && seg[0] == "status":
 		return a.route(a.status, http.MethodGet), true
+	case len(seg) == 1 && seg[0] == challengePath:
+		route := a.route(a.challenge, http.MethodPost)
+		route.Public, route.Admin = true, false
+		return route, true
 	case len(seg) == 1 && seg[0] == "reload":
 		return a.route(a.reload, http.MethodPost), true
 	case len(seg) == 1 && seg[0] == "tokens":

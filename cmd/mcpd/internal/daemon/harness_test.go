@@ -102,7 +102,7 @@ func start(t *testing.T, text string, edit ...func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	r.token = token.Reveal()
-	r.control = control.NewClient(r.d.Addr(), r.token)
+	r.control = r.d.Identity().NewClient(r.token)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r.cancel = cancel
 	go func() { r.ended <- r.d.Run(ctx, r.hurry) }()

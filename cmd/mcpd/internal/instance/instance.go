@@ -9,6 +9,7 @@ package instance
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +39,16 @@ type Info struct {
 	Address   string    `json:"address,omitempty"` // HOST:PORT; empty until it listens
 	StartedAt time.Time `json:"started_at"`
 	Version   string    `json:"version"`
+	// Key is drawn at each start and lies in the file that only the owner can
+	// read: who knows it is this daemon or its owner. It is empty where an
+	// older version runs.
+	Key security.Secret `json:"-"`
+}
+
+// stored is what the file holds.
+type stored struct {
+	Info
+	Key string `json:"key,omitempty"`
 }
 
 // HeldError says that another daemon runs on the state folder.
@@ -85,7 +96,9 @@ func Claim(ctx context.Context, dir, version string) (*Instance, error) {
 		held.Holder, _ = readInfo(dir) // without it the message names no process
 		return nil, held
 	}
-	in := &Instance{dir: dir, lock: lock, info: Info{PID: os.Getpid(), StartedAt: time.Now().UTC(), Version: version}}
+	in := &Instance{dir: dir, lock: lock, info: Info{
+		PID: os.Getpid(), StartedAt: time.Now().UTC(), Version: version, Key: security.NewSecret(rand.Text() + rand.Text()),
+	}}
 	if err := in.write(); err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -96,6 +109,9 @@ func Claim(ctx context.Context, dir, version string) (*Instance, error) {
 // Info returns what is told about this daemon.
 func (in *Instance) Info() Info { return in.info }
 
+// Key is what this daemon proves itself with.
+func (in *Instance) Key() security.Secret { return in.info.Key }
+
 // Announce tells commands where the daemon listens.
 func (in *Instance) Announce(address string) error {
 	in.info.Address = address
@@ -103,7 +119,7 @@ func (in *Instance) Announce(address string) error {
 }
 
 func (in *Instance) write() error {
-	data, err := json.Marshal(in.info)
+	data, err := json.Marshal(stored{in.info, in.info.Key.Reveal()})
 	if err != nil {
 		return fmt.Errorf("instance: %w", err)
 	}
@@ -154,9 +170,12 @@ func readInfo(dir string) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("a daemon runs, but what it tells about itself cannot be read: %w", err)
 	}
-	var info Info
-	if err := json.Unmarshal(data, &info); err != nil {
+	var s stored
+	if err := json.Unmarshal(data, &s); err != nil {
 		return Info{}, fmt.Errorf("a daemon runs, but %s is damaged: %w", path, err)
 	}
-	return info, nil
+	if s.Key != "" {
+		s.Info.Key = security.NewSecret(s.Key)
+	}
+	return s.Info, nil
 }
