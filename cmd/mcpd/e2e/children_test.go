@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -400,5 +401,40 @@ func TestAChildGetsItsEnvironmentDirectoryAndArguments(t *testing.T) {
 	}
 	if strings.Contains(d.log.text(), "from a file") {
 		t.Error("the secret is in the log")
+	}
+}
+
+func TestAProgramOnThePathOfTheLoginShellIsFound(t *testing.T) {
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("needs a POSIX shell")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As a version manager does it: a folder that only the shell's profile puts on the PATH.
+	dir := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(dir, "managed-server")); err != nil {
+		t.Fatal(err)
+	}
+	d := prepare(t, setup{
+		login:   true,
+		servers: []string{table("s", "managed-server", nil, fmt.Sprintf("env = {%s = \"1\"}", asFixture))},
+		env:     []string{"SHELL=" + shell},
+	})
+	profile := fmt.Sprintf("echo a greeting that is no variable\nPATH=%q:$PATH\nexport PATH\nFROM_PROFILE='two\nlines'\nexport FROM_PROFILE\n", dir)
+	if err := os.WriteFile(filepath.Join(d.dir, "home", ".profile"), []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.launch()
+	d.awaitHealthy()
+	d.token = d.showToken()
+	var got struct {
+		Variables map[string]string `json:"variables"`
+	}
+	d.structured("s", "environment", `{"names":["FROM_PROFILE"]}`, &got)
+	if got.Variables["FROM_PROFILE"] != "two\nlines" {
+		t.Errorf("variables %q", got.Variables)
 	}
 }

@@ -47,6 +47,7 @@ type setup struct {
 	security string   // lines of [security]
 	defaults string   // lines of [defaults]
 	daemon   string   // further lines of [daemon]
+	login    bool     // take the environment of the login shell
 	servers  []string // whole [servers.NAME] tables
 	env      []string // further variables of the daemon
 }
@@ -111,7 +112,7 @@ func (d *daemon) stateDir() string { return filepath.Join(d.dir, "state") }
 func (d *daemon) writeConfig(s setup) {
 	d.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "[daemon]\nlisten = %q\nlogin_shell_env = false\n%s\n", d.addr, s.daemon)
+	fmt.Fprintf(&b, "[daemon]\nlisten = %q\nlogin_shell_env = %v\n%s\n", d.addr, s.login, s.daemon)
 	fmt.Fprintf(&b, "[security]\n%s\n[defaults]\n%s\n%s", s.security, s.defaults, strings.Join(s.servers, "\n"))
 	d.replaceConfig(b.String())
 }
