@@ -102,6 +102,9 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 	upstreams := *e.upstreams.Load()
 	u := upstreams[server]
 	if u == nil {
+		if e.readBody(rs, in) == nil && jsonrpc.Scan(in.data(), &in.msg) == nil && in.msg.Kind == jsonrpc.Request {
+			in.id = in.msg.ID.Of(in.data()) // an error carries its request's id where there is one
+		}
 		known := slices.Sorted(maps.Keys(upstreams))
 		return nil, errNoServer(server, slices.DeleteFunc(known, func(name string) bool { return !p.MayUse(name) }))
 	}

@@ -256,13 +256,13 @@ func TestAnUnknownServerIsAnsweredWithTheNamesThatThePrincipalMayUse(t *testing.
 		req.URL.Path = "/nope"
 		return r.do(req)
 	}
-	ask().wantError(t, 404, CodeUnknownServer, "", `"nope"`, "other, s, secret")
+	ask().wantError(t, 404, CodeUnknownServer, "7", `"nope"`, "other, s, secret")
 
 	r.mu.Lock()
 	r.principal = &security.Principal{ID: "p2", Servers: []string{"s", "other"}}
 	r.mu.Unlock()
 	rep := ask()
-	rep.wantError(t, 404, CodeUnknownServer, "", "other, s")
+	rep.wantError(t, 404, CodeUnknownServer, "7", "other, s")
 	if strings.Contains(rep.body, "secret") {
 		t.Errorf("a server that the principal may not use is named: %s", rep.body)
 	}
