@@ -9,6 +9,16 @@ import (
 // mcpd's to change.
 const marker = "Written by `mcpd service install`"
 
+// PackagedUnit is the user unit that a package installs for every user, and
+// enables for none. mcpd service install puts one of the user's own in front of
+// it, with that user's paths and port.
+func PackagedUnit(executable string) []byte {
+	unit := string(renderUnit(Definition{Executable: executable}))
+	_, unit, _ = strings.Cut(unit, "\n") // who wrote it
+	unit = strings.Replace(unit, quoted(executable)+" run\n", quoted(executable)+" run --init\n", 1)
+	return []byte("# Part of the package of mcpd. Your own settings: systemctl --user edit mcpd\n" + unit)
+}
+
 // renderUnit renders the systemd service unit.
 func renderUnit(d Definition) []byte {
 	var b strings.Builder
@@ -38,8 +48,12 @@ func renderUnit(d Definition) []byte {
 	p("NotifyAccess=main")
 	p("ExecStart=%s run", quoted(d.Executable))
 	p("ExecReload=kill -HUP $MAINPID")
-	p("Environment=%s", quoted("MCPD_CONFIG="+d.ConfigPath))
-	p("Environment=%s", quoted("MCPD_STATE_DIR="+d.StateDir))
+	if d.ConfigPath != "" {
+		p("Environment=%s", quoted("MCPD_CONFIG="+d.ConfigPath))
+	}
+	if d.StateDir != "" {
+		p("Environment=%s", quoted("MCPD_STATE_DIR="+d.StateDir))
+	}
 	if d.system() {
 		p("User=%s", specifiers(d.User))
 		p("WorkingDirectory=~")
