@@ -11,6 +11,7 @@ import (
 	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/cmd/mcpd/internal/doctor"
 	"mcpd/cmd/mcpd/internal/loginenv"
+	"mcpd/cmd/mcpd/internal/service"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -22,7 +23,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Look for the usual troubles and say how to mend each: the config, who else can
 read or change files, the daemon, its port, origins that never match, the login
 shell's PATH and what it finds for each command, versions of node, npx and uvx,
-disk space, the clock, on Linux the systemd of the user. Where no mcpd runs, each
+disk space, the clock, the service manager. Where no mcpd runs, each
 server is started once for a trial, and stopped; otherwise the running mcpd is
 asked. No file of yours is changed.
 
@@ -81,6 +82,13 @@ func (a *app) examine(ctx context.Context, timeout time.Duration) error {
 			}
 			defer c.Close()
 			return c.Status(ctx)
+		},
+		Service: func(ctx context.Context) (service.Status, error) {
+			m, err := a.serviceManager(serviceFlags{})
+			if err != nil {
+				return service.Status{}, err
+			}
+			return m.Status(ctx)
 		},
 		ServerTimeout: timeout,
 	}, func(f doctor.Finding) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -128,23 +126,4 @@ func portOwner(ctx context.Context, addr netip.AddrPort) string {
 	default:
 		return fmt.Sprintf("process %d (%s)", pid, name)
 	}
-}
-
-// dialable says whether something listens on a Unix socket.
-func dialable(ctx context.Context, path string) error {
-	dialer := net.Dialer{Timeout: time.Second}
-	c, err := dialer.DialContext(ctx, "unix", path)
-	if err != nil {
-		var pe *os.SyscallError
-		if errors.As(err, &pe) {
-			return pe.Err
-		}
-		return err
-	}
-	return c.Close()
-}
-
-func isMissing(path string) bool {
-	_, err := os.Stat(path)
-	return errors.Is(err, fs.ErrNotExist)
 }

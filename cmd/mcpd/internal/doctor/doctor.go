@@ -14,6 +14,7 @@ import (
 	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/cmd/mcpd/internal/daemon"
 	"mcpd/cmd/mcpd/internal/instance"
+	"mcpd/cmd/mcpd/internal/service"
 	"mcpd/config"
 )
 
@@ -50,6 +51,8 @@ type Options struct {
 	LoginEnvironment daemon.LoginEnvironment
 	// Status asks the running daemon.
 	Status func(context.Context) (control.Status, error)
+	// Service asks the service manager about mcpd; nil where it is not to be.
+	Service func(context.Context) (service.Status, error)
 	// ServerTimeout bounds the handshake of one server. Zero starts none.
 	ServerTimeout time.Duration
 }
@@ -73,7 +76,7 @@ func Run(ctx context.Context, o Options, emit func(Finding)) error {
 	d := &doctor{Options: o, emit: emit, broken: make(map[string]bool)}
 	for _, check := range []func(context.Context){
 		d.checkConfig, d.checkConfigFile, d.checkReferencedFiles, d.checkState, d.checkDisk, d.checkClock,
-		d.checkDaemon, d.checkPort, d.checkOrigins, d.checkBus,
+		d.checkDaemon, d.checkPort, d.checkOrigins, d.checkService,
 		d.checkShell, d.checkPrograms, d.checkServers,
 	} {
 		if err := ctx.Err(); err != nil {

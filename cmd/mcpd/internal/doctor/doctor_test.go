@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mcpd/cmd/mcpd/internal/control"
+	"mcpd/cmd/mcpd/internal/service"
 	"mcpd/config"
 )
 
@@ -213,6 +214,41 @@ func TestOriginsThatNoBrowserSendsAreTrouble(t *testing.T) {
 	}
 	p := newPatient(t, "[security]\nallowed_origins = [\"ws://localhost:1\"]\n")
 	p.want(p.examine(), "origins", Trouble, "can never match")
+}
+
+func TestTheServiceManagersWordIsPassedOn(t *testing.T) {
+	yes, no := true, false
+	installed := newPatient(t, "")
+	unit := filepath.Join(installed.Environment.Home, ".config", "systemd", "user", "mcpd.service")
+	if err := os.MkdirAll(filepath.Dir(unit), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(unit, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		p      *patient
+		status service.Status
+		err    error
+		want   Result
+		parts  []string
+	}{
+		{"running", newPatient(t, ""), service.Status{State: service.Running, Enabled: true, Linger: &yes}, nil, OK, nil},
+		{"without linger", newPatient(t, ""), service.Status{State: service.Running, Enabled: true, Linger: &no}, nil, Note, []string{"log out", "enable-linger"}},
+		{"not enabled", newPatient(t, ""), service.Status{State: service.Running}, nil, Note, []string{"does not start by itself"}},
+		{"failed", newPatient(t, ""), service.Status{State: service.Failed, Detail: "too often", Hint: "see why"}, nil, Trouble, []string{"too often", "see why"}},
+		{"no bus, no unit", newPatient(t, ""), service.Status{State: service.Unreachable, Hint: "export XDG"}, nil, Note, []string{"mcpd run works", "export XDG"}},
+		{"no bus, but a unit", installed, service.Status{State: service.Unreachable, Detail: "no bus", Hint: "export XDG"}, nil, Trouble, []string{"no bus", "export XDG"}},
+		{"not installed", newPatient(t, ""), service.Status{State: service.NotInstalled, Hint: "install it"}, nil, Note, []string{"install it"}},
+		{"stopped", newPatient(t, ""), service.Status{State: service.Stopped, Hint: "start it"}, nil, Note, []string{"start it"}},
+		{"no manager", newPatient(t, ""), service.Status{}, errors.New("there is none"), Skipped, []string{"there is none"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.p.Service = func(context.Context) (service.Status, error) { return c.status, c.err }
+			c.p.want(c.p.examine(), "service", c.want, c.parts...)
+		})
+	}
 }
 
 func TestTheEndOfTheContextEndsTheExamination(t *testing.T) {

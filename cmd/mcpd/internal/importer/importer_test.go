@@ -153,6 +153,7 @@ func TestServersAreTakenOverFromEachProgramsFile(t *testing.T) {
 			{
 				"playwright", "run | npx | -y | @playwright/mcp@latest | --out=/src/app/out", "in /src/app", "PORT=8123 PROXY=${env:PROXY}",
 				"note env.DEBUG is not taken over: mcpd cannot take a variable away",
+				"note mcpd needs the variable PROXY in its environment",
 				"note envFile is not taken over: put the variables of that file into env, or into private files for ${file:…}",
 				"note dev is not taken over: mcpd has nothing like it",
 			},
@@ -162,7 +163,7 @@ func TestServersAreTakenOverFromEachProgramsFile(t *testing.T) {
 			{"weird", "SKIP its args has ${command…}, for which mcpd has no counterpart"},
 		}},
 		{"cursor-mcp.json", "linux", Source{}, [][]string{
-			{"one-line", "run | npx | -y | mcp-server", "API_KEY=${env:PROXY}", "note its command was split into a command and arguments at the spaces"},
+			{"one-line", "run | npx | -y | mcp-server", "API_KEY=${env:PROXY}", "note mcpd needs the variable PROXY in its environment", "note its command was split into a command and arguments at the spaces"},
 			{"linear", "SKIP it is a remote server at mcp.linear.app, and mcpd runs local ones (stdio) only"},
 			{"in-project", "SKIP its args depends on the project that is open (${workspaceFolder}); import the project's own file, or name the folder with --project"},
 		}},

@@ -1,6 +1,9 @@
 package importer
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // escape makes a text mean itself in mcpd's file.
 func escape(s string) string { return strings.ReplaceAll(s, "${", "$${") }
@@ -76,6 +79,9 @@ func (r *reader) environment(name, fallback string, hasFallback bool, what strin
 		r.skip("%s refers to a variable with a name that mcpd does not allow", what)
 		return "", false
 	case set:
+		if note := "mcpd needs the variable " + name + " in its environment"; !slices.Contains(r.server.Notes, note) {
+			r.note("%s", note)
+		}
 		return "${env:" + name + "}", true
 	case hasFallback:
 		r.note("%s has the default value of the variable %s, which is not set here", what, name)
