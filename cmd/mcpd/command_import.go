@@ -60,7 +60,12 @@ private files in the folder secrets beside the config (--secrets-to-files).`,
 			}
 			return nil
 		},
-		ValidArgs: names,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return names, cobra.ShellCompDirectiveDefault // and files
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
 			defer stop()
@@ -236,11 +241,6 @@ func takeOver(e *config.Editor, s importer.Server, o importOptions, v *vault) im
 		}
 		entry.Disabled = true
 	}
-	taken := func(name string) bool {
-		_, _, ok := e.Find(name)
-		return ok
-	}
-	clash := taken(entry.Name)
 	secret := v.begin()
 	if o.secretsToFiles {
 		// A server that was taken over before has its secrets in files already.
@@ -252,19 +252,23 @@ func takeOver(e *config.Editor, s importer.Server, o importOptions, v *vault) im
 	trial := e.Clone()
 	added, err := trial.Add(entry, false)
 	var exists *config.ExistsError
-	if errors.As(err, &exists) && clash {
+	if errors.As(err, &exists) {
 		if !o.rename {
-			return skip("the config has another server of that name; --rename takes it over as %s", importer.FreeName(entry.Name, taken))
+			return skip("the config has another server of that name; --rename takes it over as %s", importer.NextName(entry.Name, entry.Name))
 		}
-		entry = s.Entry
-		entry.Disabled = s.Disabled
-		entry.Name = importer.FreeName(entry.Name, taken)
-		item.Name = entry.Name
-		if o.secretsToFiles {
-			secret = v.begin()
-			entry = secret.move(entry)
+		// The same server may have got such a name the last time.
+		for errors.As(err, &exists) {
+			tried := entry.Name
+			entry = s.Entry
+			entry.Disabled = s.Disabled
+			entry.Name = importer.NextName(s.Entry.Name, tried)
+			item.Name = entry.Name
+			if o.secretsToFiles {
+				secret = v.begin()
+				entry = secret.move(entry)
+			}
+			added, err = trial.Add(entry, false)
 		}
-		added, err = trial.Add(entry, false)
 	}
 	if err != nil {
 		return skip("%s", err)

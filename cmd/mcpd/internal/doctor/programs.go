@@ -71,7 +71,11 @@ func (d *doctor) checkPrograms(ctx context.Context) {
 		path, problem, mend := find(s, env, d.Environment.Home)
 		if problem != "" {
 			d.broken[s.Name] = true
-			d.trouble("command of "+s.Name, problem, nil, mend)
+			var details []string
+			if !strings.ContainsAny(s.Command, `/\`) {
+				details = append(details, "searched: "+env["PATH"])
+			}
+			d.trouble("command of "+s.Name, problem, details, mend)
 			continue
 		}
 		key := path

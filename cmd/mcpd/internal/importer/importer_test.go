@@ -232,34 +232,46 @@ func writable(t *testing.T, servers []Server, env config.Environment) {
 
 func TestWhatIsNoListOfServersIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "it is empty",
-		"[]":                           "not a JSON object",
-		"{":                            "not valid JSON",
-		`{"a": 1}`:                     "none of mcpServers",
-		`{"mcpServers": []}`:           "none of mcpServers",
-		`{"mcpServers":{"a":1,"a":2}}`: "a name twice",
+		"":                                  "it is empty",
+		"[]":                                "not a JSON object",
+		"{":                                 "not valid JSON",
+		`{"a": 1}`:                          "none of mcpServers",
+		`{"mcpServers": []}`:                "none of mcpServers",
+		`{"mcpServers":{"a":1,"a":2}}`:      `"a" twice`,
+		`{"mcpServers":{},"mcpServers":{}}`: `"mcpServers" twice`,
 	} {
 		if servers, err := Read(Source{Path: "f"}, []byte(text), world("linux", nil)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", text, servers, err, want)
 		}
 	}
 	for text, want := range map[string]string{
-		`1`:                              "not an object",
-		`{}`:                             "no command",
-		`{"command":1}`:                  "not a text",
-		`{"command":"x","args":"y"}`:     "args are not an array",
-		`{"command":"x","args":[{}]}`:    "element 1",
-		`{"command":"x","env":[]}`:       "env is not an object",
-		`{"command":"x","env":{"A":[]}}`: "env.A is not a text",
-		`{"command":"x","cwd":"here"}`:   "relative",
-		`{"command":"./x"}`:              "relative",
-		`{"type":"ws","command":"x"}`:    `of type "ws"`,
+		`1`:                                         "not a JSON object",
+		`{}`:                                        "no command",
+		`{"command":1}`:                             "not a text",
+		`{"command":"x","args":"y"}`:                "args are not an array",
+		`{"command":"x","args":[{}]}`:               "element 1",
+		`{"command":"x","env":[]}`:                  "env cannot be read: it is not a JSON object",
+		`{"command":"x","command":"y"}`:             `"command" twice`,
+		`{"command":"x","env":{"A":[]}}`:            "env.A is not a text",
+		`{"command":"x","cwd":"here"}`:              "relative",
+		`{"command":"./x"}`:                         "relative",
+		`{"type":"ws","command":"x"}`:               `of type "ws"`,
 		`{"command":"mcpd","args":["connect","a"]}`: "mcpd itself",
 	} {
 		servers, err := Read(Source{Path: "f"}, []byte(`{"mcpServers":{"a":`+text+`}}`), world("linux", nil))
 		if err != nil || len(servers) != 1 || !strings.Contains(servers[0].Skip, want) {
 			t.Errorf("%s: %+v, %v; want %q", text, servers, err, want)
 		}
+	}
+}
+
+func TestWhatTheFileSaysAboutOtherThingsDoesNotMatter(t *testing.T) {
+	servers, err := Read(Source{Path: "f"}, []byte(`{
+		"theme": {"a": 1, "a": 2}, "theme": [], "projects": {"/p": {"x": 1, "x": 2}, "/q": 1},
+		"context_servers": {"a": {"command": "x", "settings": {"k": 1, "k": 2}}},
+	}`), world("linux", nil))
+	if err != nil || len(servers) != 1 || servers[0].Skip != "" {
+		t.Errorf("%+v, %v", servers, err)
 	}
 }
 
@@ -272,7 +284,12 @@ func TestNamesAreMadeValid(t *testing.T) {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
-	if got := FreeName("a", func(s string) bool { return s == "a-2" }); got != "a-3" {
+	for _, c := range []struct{ taken, want string }{{"a", "a-2"}, {"a-2", "a-3"}, {"a-9", "a-10"}} {
+		if got := NextName("a", c.taken); got != c.want {
+			t.Errorf("after %q: %q, want %q", c.taken, got, c.want)
+		}
+	}
+	if got := NextName(strings.Repeat("x", 64), strings.Repeat("x", 64)); got != strings.Repeat("x", 62)+"-2" {
 		t.Errorf("%q", got)
 	}
 }

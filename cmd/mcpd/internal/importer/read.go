@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tailscale/hujson"
@@ -58,7 +59,7 @@ func (o object) sub(name string) object {
 	if !ok {
 		return nil
 	}
-	sub, err := members(value)
+	sub, err := split(value)
 	if err != nil {
 		return nil
 	}
@@ -75,17 +76,42 @@ func parse(data []byte) (object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it is not valid JSON: %w", err)
 	}
-	root, err := members(standard)
+	root, err := split(standard)
 	if err != nil {
 		return nil, err
 	}
 	return root, nil
 }
 
-// members takes an object apart. A name that stands twice is an error: there is
-// no telling which one was meant.
+// members takes an object apart in which a name that stands twice is an error:
+// there is no telling which one was meant.
 func members(value jsontext.Value) (object, error) {
-	d := jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowInvalidUTF8(false))
+	o, err := split(value)
+	if err != nil {
+		return nil, err
+	}
+	if name := o.repeated(); name != "" {
+		return nil, fmt.Errorf("it has %q twice", printable(name))
+	}
+	return o, nil
+}
+
+// repeated is a name that stands twice, or "".
+func (o object) repeated(names ...string) string {
+	seen := make(map[string]bool, len(o))
+	for _, m := range o {
+		if seen[m.name] && (len(names) == 0 || slices.Contains(names, m.name)) {
+			return m.name
+		}
+		seen[m.name] = true
+	}
+	return ""
+}
+
+// split takes an object apart. What is in its values is not looked at: most of
+// a file is about other things.
+func split(value jsontext.Value) (object, error) {
+	d := jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowDuplicateNames(true))
 	tok, err := d.ReadToken()
 	if err != nil {
 		return nil, plain(err)
@@ -115,9 +141,6 @@ func members(value jsontext.Value) (object, error) {
 
 // plain says what is wrong without the text around it, which may be secret.
 func plain(err error) error {
-	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return errors.New("it has a name twice in one object")
-	}
 	var syntactic *jsontext.SyntacticError
 	if errors.As(err, &syntactic) {
 		return fmt.Errorf("it is not valid JSON, near byte %d", syntactic.ByteOffset)

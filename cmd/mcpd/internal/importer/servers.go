@@ -59,7 +59,11 @@ func Read(s Source, data []byte, env config.Environment) ([]Server, error) {
 		}
 		return nil
 	}
-	for _, key := range []string{"mcpServers", "servers", "context_servers", "amp.mcpServers"} {
+	keys := []string{"mcpServers", "servers", "context_servers", "amp.mcpServers"}
+	if name := root.repeated(keys...); name != "" {
+		return nil, fmt.Errorf("%s has %q twice, and there is no telling which one counts", s.Path, name)
+	}
+	for _, key := range keys {
 		if value, ok := root.get(key); ok && value.Kind() == '{' {
 			if err := read(value, s.Project); err != nil {
 				return nil, err
@@ -72,7 +76,7 @@ func Read(s Source, data []byte, env config.Environment) ([]Server, error) {
 		}
 	}
 	for _, p := range root.sub("projects") { // Claude Code
-		o, err := members(p.value)
+		o, err := split(p.value)
 		if err != nil {
 			continue // of another program, and about something else
 		}
@@ -112,7 +116,7 @@ func (r *reader) read(value jsontext.Value) {
 	}
 	o, err := members(value)
 	if err != nil {
-		r.skip("its settings are not an object")
+		r.skip("its settings cannot be read: %v", err)
 		return
 	}
 	// Older settings of Zed have path, args and env in command.
@@ -262,7 +266,7 @@ func (r *reader) variables(value jsontext.Value) {
 	}
 	o, err := members(value)
 	if err != nil {
-		r.skip("its env is not an object")
+		r.skip("its env cannot be read: %v", err)
 		return
 	}
 	for _, m := range o {
@@ -345,12 +349,17 @@ func ValidName(name string) string {
 	return valid
 }
 
-// FreeName is a name like the given one that is not taken.
-func FreeName(name string, taken func(string) bool) string {
+// NextName is the name to try for name after one is taken: NAME-2 after NAME,
+// NAME-3 after that.
+func NextName(name, taken string) string {
 	for n := 2; ; n++ {
 		suffix := fmt.Sprintf("-%d", n)
-		if free := name[:min(len(name), 64-len(suffix))] + suffix; !taken(free) {
-			return free
+		next := name[:min(len(name), 64-len(suffix))] + suffix
+		if taken == name {
+			return next
+		}
+		if next == taken {
+			taken = name // the one after it
 		}
 	}
 }
