@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +98,10 @@ func (d *doctor) checkPort(ctx context.Context) {
 				return
 			}
 		}
+	}
+	if slices.Contains(d.held, addr.String()) {
+		d.ok(check, "the service manager holds "+addr.String()+" for mcpd")
+		return
 	}
 	err := daemon.CanListen(ctx, addr)
 	var taken *daemon.PortTakenError

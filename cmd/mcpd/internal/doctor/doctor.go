@@ -67,6 +67,7 @@ type doctor struct {
 	info    instance.Info
 	status  *control.Status // of the running daemon; nil where it gave none
 	trial   *daemon.Trial   // knows the environment of servers
+	held    []string        // addresses that the service manager holds for mcpd
 	broken  map[string]bool // servers whose command cannot be run
 }
 
@@ -76,7 +77,7 @@ func Run(ctx context.Context, o Options, emit func(Finding)) error {
 	d := &doctor{Options: o, emit: emit, broken: make(map[string]bool)}
 	for _, check := range []func(context.Context){
 		d.checkConfig, d.checkConfigFile, d.checkReferencedFiles, d.checkState, d.checkDisk, d.checkClock,
-		d.checkDaemon, d.checkPort, d.checkOrigins, d.checkService,
+		d.checkDaemon, d.checkService, d.checkPort, d.checkOrigins,
 		d.checkShell, d.checkPrograms, d.checkServers,
 	} {
 		if err := ctx.Err(); err != nil {

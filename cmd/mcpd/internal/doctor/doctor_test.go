@@ -120,6 +120,20 @@ func TestWhoHoldsThePortIsNamed(t *testing.T) {
 	}
 }
 
+func TestAPortThatTheServiceManagerHoldsIsNotTaken(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	p := newPatient(t, "[daemon]\nlisten = \""+l.Addr().String()+"\"\n")
+	st := service.Status{State: service.Stopped, Held: true, Socket: []string{l.Addr().String()}}
+	p.Service = func(context.Context) (service.Status, error) { return st, nil }
+	p.want(p.examine(), "port", OK, "holds "+l.Addr().String()+" for mcpd")
+	st.Held = false
+	p.want(p.examine(), "port", Trouble)
+}
+
 func TestAPortThatIsPickedEachTimeGetsANote(t *testing.T) {
 	p := newPatient(t, "[daemon]\nlisten = \"127.0.0.1:0\"\n")
 	p.want(p.examine(), "port", Note, "picks another port")

@@ -25,6 +25,9 @@ func (d *doctor) checkService(ctx context.Context) {
 		d.skip(check, err.Error())
 		return
 	}
+	if st.Held {
+		d.held = st.Socket
+	}
 	var details, mend []string
 	if st.Detail != "" {
 		details = append(details, st.Detail)
