@@ -672,6 +672,17 @@ func (s *stream) comment() {
 	}
 }
 
+// canonical gives JSON in a spelling that can be compared.
+func canonical(t testing.TB, text string) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
 func sameJSON(t testing.TB, got, want string) {
 	t.Helper()
 	var g, w any

@@ -39,11 +39,10 @@ func (u *Upstream) listen(rs *response, in *incoming) error {
 	in.msg = jsonrpc.Message{}
 
 	l := &listener{box: newMailbox(u.limits.Load().StreamBufferBytes)}
-	g, err := u.subs.subscribe(l, request)
-	if err != nil {
+	if err := u.subs.subscribe(l, request); err != nil {
 		return err
 	}
-	defer u.subs.unsubscribe(g, l)
+	defer u.subs.unsubscribe(l)
 	p := pump{rs: rs, box: l.box, handle: func(got *inbound) (bool, error) {
 		if got.msg.Kind == jsonrpc.Notification {
 			return false, rs.event(got.data, got.msg.HasNewline, ownIDs(got, id))
@@ -76,29 +75,27 @@ func readListen(in *incoming) (listenRequest, error) {
 	if len(f.uris) > mostURIs {
 		return listenRequest{}, invalidParams("params.notifications.resourceSubscriptions has more than %d URIs", mostURIs)
 	}
-	// Listeners share a subscription only where the server could not tell them
-	// apart: same filter, same metadata, same of everything unknown.
-	key := append([]byte(unknown), 0)
-	key = f.appendJSON(key)
-	key = append(key, 0)
-	for name, member := range jsonrpc.Members(data, m.Param.Meta.Value) {
-		if !isOwnMeta(name) {
-			key = appendKey(key, name, member.Of(data))
-		}
-	}
-	key = append(key, 0)
+	key := []byte(unknown)
 	for name, member := range jsonrpc.Members(data, m.Params.Value) {
 		if name != "_meta" && name != "notifications" {
 			key = appendKey(key, name, member.Of(data))
 		}
 	}
-	// A progress token names one client's request, and a log level asks for
-	// what no listener gets. The filter is sent as it was understood here: one
-	// that a server reads differently must not be shared.
-	edits := jsonrpc.RemoveMembers(data, m.Param.Meta.Value, m.Meta.ProgressToken, m.Meta.LogLevel)
-	if unknown == "" {
-		edits = append(edits, jsonrpc.Edit{Span: m.Param.Notifications.Value, New: f.appendJSON(nil)})
+	if len(key) == 0 {
+		return listenRequest{filter: f}, nil
 	}
+	// It is more than mcpd knows of. Listeners share such a subscription only
+	// where the server could not tell them apart: same filter, same metadata,
+	// same of everything unknown.
+	key = f.appendJSON(append(key, 0))
+	for name, member := range jsonrpc.Members(data, m.Param.Meta.Value) {
+		if !isOwnMeta(name) {
+			key = appendKey(key, name, member.Of(data))
+		}
+	}
+	// A progress token names one client's request, and a log level asks for
+	// what no listener gets.
+	edits := jsonrpc.RemoveMembers(data, m.Param.Meta.Value, m.Meta.ProgressToken, m.Meta.LogLevel)
 	line := jsonrpc.AppendLine(nil, data, edits...)
 	var edited jsonrpc.Message
 	if err := jsonrpc.Scan(line[:len(line)-1], &edited); err != nil {
@@ -107,8 +104,8 @@ func readListen(in *incoming) (listenRequest, error) {
 	return listenRequest{key: string(key), filter: f, params: bytes.Clone(edited.Params.Of(line))}, nil
 }
 
-// mostURIs bounds one filter.
-const mostURIs = 10_000
+// mostURIs bounds one filter: each resource is a subscription at the server.
+const mostURIs = 1000
 
 // isOwnMeta reports metadata that tells one client or one request from another
 // but changes nothing of what a subscription delivers.

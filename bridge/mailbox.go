@@ -13,6 +13,17 @@ type inbound struct {
 	data []byte
 	msg  jsonrpc.Message
 	buf  *buffer // owner of data when it goes to one reader only; else nil
+	// uncounted marks what mcpd itself adds to a stream, a bounded number at
+	// a time: it is not the reader's fault that it comes all at once.
+	uncounted bool
+}
+
+// cost is what a message counts for in a mailbox.
+func (in *inbound) cost() int64 {
+	if in.uncounted {
+		return 0
+	}
+	return costOf(in.data)
 }
 
 var inbounds = sync.Pool{New: func() any { return new(inbound) }}
@@ -78,7 +89,7 @@ func (m *mailbox) put(messages ...*inbound) bool {
 	}
 	m.queue = append(m.queue, messages...)
 	for _, in := range messages {
-		m.bytes += costOf(in.data)
+		m.bytes += in.cost()
 	}
 	m.mu.Unlock()
 	m.signal()
@@ -105,7 +116,7 @@ func (m *mailbox) take() (*inbound, error) {
 		in := m.queue[0]
 		m.queue[0] = nil
 		m.queue = m.queue[1:]
-		m.bytes -= costOf(in.data)
+		m.bytes -= in.cost()
 		return in, nil
 	}
 	return nil, m.ended

@@ -309,10 +309,7 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 		case in.method == methodDiscover && conn.Era() == EraLegacy:
 			return rs.result(in.id, discoverResult(&conn.server))
 		case in.method == methodToolsCall:
-			if err := conn.tools.check(ctx, in.http.Header, in.name, m.Param.Arguments.Of(data)); err != nil {
-				if ctx.Err() != nil {
-					return errClientGone
-				}
+			if err := u.checkMirrors(ctx, in, conn, limits.RequestTimeout); err != nil {
 				return err
 			}
 		}
@@ -355,6 +352,24 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 	err = p.run(ctx)
 	if err != nil {
 		conn.cancel(ex, cancelReason(err))
+	}
+	return err
+}
+
+// checkMirrors compares the Mcp-Param headers with the arguments. The server's
+// own tool list may have to be read for that, which counts as its time.
+func (u *Upstream) checkMirrors(ctx context.Context, in *incoming, conn *Conn, most time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	err := conn.tools.check(bounded, in.http.Header, in.name, in.msg.Param.Arguments.Of(in.data()))
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return errClientGone
+	case bounded.Err() != nil:
+		return faultf(http.StatusGatewayTimeout, CodeTimeout,
+			"server %q did not give its tool list within request_timeout (%v), so the tool was not called", u.name, most)
 	}
 	return err
 }

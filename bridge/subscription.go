@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,16 +26,21 @@ type filter struct {
 // parseFilter reads a notifications object. Members it does not know are
 // returned as text, in order of their names: they make filters differ.
 func parseFilter(data []byte, obj jsonrpc.Span) (f filter, unknown string, err error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(obj.Of(data), &members); err != nil || members == nil {
+	if !isObject(data, obj) {
 		return filter{}, "", fmt.Errorf("params.notifications must be an object")
 	}
 	var rest []string
-	for name, raw := range members {
-		var target any
+	seen := make(map[string]bool)
+	for name, member := range jsonrpc.Members(data, obj) {
+		if seen[name] {
+			return filter{}, "", fmt.Errorf("params.notifications has the member %s twice", clip(name))
+		}
+		seen[name] = true
+		raw := member.Of(data)
 		if string(raw) == "null" {
 			continue // as if it were not there
 		}
+		var target any
 		switch name {
 		case "toolsListChanged":
 			target = &f.tools
@@ -124,19 +131,50 @@ func (f filter) appendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// listener is one open subscriptions/listen stream of a client.
-type listener struct {
-	box   *mailbox
-	acked bool // the acknowledgement is in the box; guarded by subscriptions.mu
+// minus gives what is in f but not in o.
+func (f filter) minus(o filter) filter {
+	rest := filter{tools: f.tools && !o.tools, prompts: f.prompts && !o.prompts, resources: f.resources && !o.resources}
+	for _, uri := range f.uris {
+		if _, ok := slices.BinarySearch(o.uris, uri); !ok {
+			rest.uris = append(rest.uris, uri)
+		}
+	}
+	return rest
 }
 
-// group is one subscription at the server, shared by all listeners that asked
-// for exactly the same. It lives on one Conn after the other.
+// union gives what is in either.
+func (f filter) union(o filter) filter {
+	all := filter{tools: f.tools || o.tools, prompts: f.prompts || o.prompts, resources: f.resources || o.resources}
+	all.uris = slices.Concat(f.uris, o.uris)
+	slices.Sort(all.uris)
+	all.uris = slices.Compact(all.uris)
+	return all
+}
+
+// listener is one open subscriptions/listen stream of a client. All but box is
+// guarded by subscriptions.mu.
+type listener struct {
+	box     *mailbox
+	asked   filter
+	parts   []*group // what its filter is made of at the server
+	acked   bool     // the acknowledgement is in the box
+	granted filter
+}
+
+// group is one subscription at the server, shared by all listeners that it
+// serves. It lives on one Conn after the other.
+//
+// A client's filter is taken apart: all list changes are one subscription, each
+// resource is one. So no list and no resource is ever in two subscriptions on
+// one pipe, which matters because there are servers that keep but one
+// subscriber of each per connection, and forget it when any subscription that
+// named it ends. Only a filter with members that mcpd does not know is sent as
+// the client wrote it.
 type group struct {
 	key       string
 	filter    filter
-	params    []byte // raw params for the server, without a progress token
-	internal  bool   // mcpd's own, see watchTools
+	params    []byte // raw params as the client wrote them; nil to make them from filter
+	permanent bool   // kept without listeners: mcpd itself listens for its tool schemas
 	listeners map[*listener]struct{}
 
 	conn    *Conn
@@ -145,17 +183,17 @@ type group struct {
 	live    bool          // conn acknowledged it
 	acked   bool          // some Conn acknowledged it
 	granted filter
-	ack     *inbound
+	ack     *inbound // the server's acknowledgement of a group with params
+	refused error    // why it is no subscription; it is over then
 	held    []string // URIs subscribed at a legacy server
 }
 
 // subscriptions owns the listeners of one Upstream and their subscriptions at
 // the server. mu guards all of it; it is never held across I/O. Lock order:
-// subscriptions.mu, then legacyConn.mu or toolSchemas.mu, then Conn.mu, then
-// mailbox.mu or writer.mu.
+// subscriptions.mu, then legacyConn.mu, then Conn.mu, then mailbox.mu.
 type subscriptions struct {
 	u       *Upstream
-	clients atomic.Int64 // groups that clients listen on
+	clients atomic.Int64 // listeners
 
 	mu     sync.Mutex
 	conn   *Conn
@@ -169,36 +207,102 @@ func newSubscriptions(u *Upstream) *subscriptions {
 
 // listenRequest is what the HTTP side read from a subscriptions/listen.
 type listenRequest struct {
-	key    string
 	filter filter
+	// params and key are set for a filter that mcpd does not wholly know: it
+	// is sent as it is, and shared by those that have the same key.
 	params []byte
+	key    string
+}
+
+const keyOfLists = "lists"
+
+// parts names the groups that a request is made of.
+func (r listenRequest) parts() []*group {
+	if r.params != nil {
+		return []*group{{key: "as written:" + r.key, filter: r.filter, params: r.params}}
+	}
+	var parts []*group
+	if r.filter.tools || r.filter.prompts || r.filter.resources || len(r.filter.uris) == 0 {
+		parts = append(parts, listsGroup())
+	}
+	for _, uri := range r.filter.uris {
+		parts = append(parts, &group{key: "uri:" + uri, filter: filter{uris: []string{uri}}})
+	}
+	return parts
+}
+
+func listsGroup() *group {
+	return &group{key: keyOfLists, filter: filter{tools: true, prompts: true, resources: true}}
 }
 
 // subscribe adds a listener. What it is told comes through its mailbox: first
 // the acknowledgement, or an error.
-func (s *subscriptions) subscribe(l *listener, r listenRequest) (*group, error) {
+func (s *subscriptions) subscribe(l *listener, r listenRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errClosed
+		return errClosed
 	}
-	g := s.groups[r.key]
-	if g == nil {
-		g = &group{key: r.key, filter: r.filter, params: r.params, listeners: make(map[*listener]struct{})}
-		s.groups[r.key] = g
-		s.clients.Add(1)
+	s.clients.Add(1)
+	l.asked = r.filter
+	var fresh []*group
+	for _, part := range r.parts() {
+		g := s.groups[part.key]
+		if g == nil {
+			g = s.add(part)
+			fresh = append(fresh, g)
+		}
 		g.listeners[l] = struct{}{}
-		if s.conn != nil {
+		l.parts = append(l.parts, g)
+	}
+	if s.conn != nil {
+		for _, g := range fresh {
 			s.begin(g, s.conn)
 		}
-		return g, nil
 	}
-	g.listeners[l] = struct{}{}
-	if g.live && !isDone(g.conn) {
-		l.acked = true
-		l.box.put(g.ack)
+	s.tell(l)
+	return nil
+}
+
+func (s *subscriptions) add(g *group) *group {
+	g.listeners = make(map[*listener]struct{})
+	s.groups[g.key] = g
+	return g
+}
+
+// tell acknowledges a listener once all parts of its filter are settled:
+// granted is what those grant that the server took.
+func (s *subscriptions) tell(l *listener) {
+	if l.acked || len(l.parts) == 0 {
+		return
 	}
-	return g, nil
+	var (
+		granted filter
+		ack     *inbound
+		refusal error
+		live    bool
+	)
+	for _, g := range l.parts {
+		switch {
+		case g.refused != nil:
+			refusal = g.refused
+		case !g.live || isDone(g.conn):
+			return
+		default:
+			live, ack = true, g.ack
+			granted = granted.union(g.granted.intersect(l.asked))
+		}
+	}
+	if !live {
+		s.detach(l)
+		l.box.end(refusal)
+		return
+	}
+	if ack == nil {
+		ack = acknowledgement(granted)
+	}
+	l.acked, l.granted = true, granted
+	l.box.put(ack)
 }
 
 func isDone(c *Conn) bool {
@@ -210,26 +314,34 @@ func isDone(c *Conn) bool {
 	}
 }
 
-// unsubscribe removes a listener; the last one takes the subscription at the
-// server with it.
-func (s *subscriptions) unsubscribe(g *group, l *listener) {
+// unsubscribe removes a listener; the last one of a group takes the
+// subscription at the server with it.
+func (s *subscriptions) unsubscribe(l *listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(g.listeners, l)
-	if len(g.listeners) == 0 && s.groups[g.key] == g {
-		s.drop(g)
+	s.detach(l)
+}
+
+func (s *subscriptions) detach(l *listener) {
+	if l.parts == nil {
+		return
 	}
+	s.clients.Add(-1)
+	for _, g := range l.parts {
+		delete(g.listeners, l)
+		if len(g.listeners) == 0 && !g.permanent {
+			s.drop(g)
+		}
+	}
+	l.parts = nil
 }
 
 // drop forgets a group and ends its subscription at the server.
 func (s *subscriptions) drop(g *group) {
 	if s.groups[g.key] == g {
 		delete(s.groups, g.key)
-		if !g.internal {
-			s.clients.Add(-1)
-		}
 	}
-	if g.internal && g.conn != nil {
+	if g.key == keyOfLists && g.conn != nil && g.conn.legacy == nil {
 		g.conn.tools.watch(false)
 	}
 	s.leave(g)
@@ -266,9 +378,10 @@ func (s *subscriptions) adopt(conn *Conn) {
 		return
 	}
 	s.conn = conn
-	for _, g := range s.groups {
+	for _, key := range slices.Sorted(maps.Keys(s.groups)) {
+		g := s.groups[key]
 		s.leave(g)
-		if g.internal {
+		if g.permanent = false; len(g.listeners) == 0 {
 			delete(s.groups, g.key)
 			continue
 		}
@@ -277,7 +390,7 @@ func (s *subscriptions) adopt(conn *Conn) {
 	s.watchTools(conn)
 }
 
-// watchTools subscribes mcpd itself to changes of the tool list, whose schemas
+// watchTools has mcpd itself listen for changes of the tool list, whose schemas
 // say which headers a tools/call must carry.
 func (s *subscriptions) watchTools(conn *Conn) {
 	_, changes := conn.server.capability("tools", "listChanged")
@@ -288,12 +401,13 @@ func (s *subscriptions) watchTools(conn *Conn) {
 	if !changes {
 		return
 	}
-	f := filter{tools: true}
-	g := &group{
-		key: "mcpd", filter: f, internal: true,
-		params: conn.modernParams(`"notifications":` + string(f.appendJSON(nil))),
+	g := s.groups[keyOfLists]
+	if g != nil {
+		g.permanent = true
+		return
 	}
-	s.groups[g.key] = g
+	g = s.add(listsGroup())
+	g.permanent = true
 	s.begin(g, conn)
 }
 
@@ -308,14 +422,18 @@ func (s *subscriptions) begin(g *group, conn *Conn) {
 		}
 		return
 	}
+	params := g.params
+	if params == nil {
+		params = conn.modernParams(`"notifications":` + string(g.filter.appendJSON(nil)))
+	}
 	ex := &exchange{method: methodListen, group: g, severity: -1}
 	g.ex = ex
-	if err := conn.start(ex, func(dst []byte, id uint64) []byte { return appendRequest(dst, id, methodListen, g.params) }); err != nil {
+	if err := conn.start(ex, func(dst []byte, id uint64) []byte { return appendRequest(dst, id, methodListen, params) }); err != nil {
 		g.ex = nil
 		if errors.Is(err, errDraining) {
 			s.leave(g) // the Conn is over; the next one will carry the group
 		} else {
-			s.finish(g, err)
+			s.refuse(g, err)
 		}
 		return
 	}
@@ -340,23 +458,35 @@ func (s *subscriptions) expectAck(g *group, conn *Conn, settled <-chan struct{})
 		return
 	}
 	s.u.logger.Warn("the server did not acknowledge a subscription", "after", controlTimeout)
-	s.finish(g, faultf(http.StatusGatewayTimeout, CodeTimeout,
+	s.refuse(g, faultf(http.StatusGatewayTimeout, CodeTimeout,
 		"server %q did not acknowledge the subscription within %v", s.u.name, controlTimeout))
 }
 
-// finish ends a group from the server's side: listeners that were told that
-// they listen get the graceful result, the others get why they do not.
-func (s *subscriptions) finish(g *group, refusal error) {
+// end ends a group by the server's will: the streams that it serves end with
+// their result.
+func (s *subscriptions) end(g *group) {
 	result := completion()
 	for l := range g.listeners {
-		if l.acked || refusal == nil {
-			l.box.put(result)
+		l.box.put(result)
+		s.detach(l)
+	}
+	s.drop(g)
+}
+
+// refuse ends a group that is no subscription at the server. Listeners that
+// were told that they listen get the graceful result. For the others it is a
+// part that is not granted, and why nothing is when that was all of it.
+func (s *subscriptions) refuse(g *group, reason error) {
+	g.refused = reason
+	s.drop(g)
+	for l := range g.listeners {
+		if l.acked {
+			l.box.put(completion())
+			s.detach(l)
 		} else {
-			l.box.end(refusal)
+			s.tell(l)
 		}
 	}
-	clear(g.listeners)
-	s.drop(g)
 }
 
 // refusedError is a server's own error in place of an acknowledgement.
@@ -373,18 +503,12 @@ func (s *subscriptions) event(c *Conn, g *group, in *inbound) {
 	}
 	switch in.msg.Kind {
 	case jsonrpc.Result:
-		s.settle(g)
 		g.ex = nil
-		s.finish(g, nil)
+		s.end(g)
 		return
 	case jsonrpc.Error:
-		s.settle(g)
 		g.ex = nil
-		if g.internal {
-			s.drop(g)
-			return
-		}
-		s.finish(g, &refusedError{in})
+		s.refuse(g, &refusedError{in})
 		return
 	}
 	method, err := jsonrpc.Unquote(in.data, in.msg.Method.Value)
@@ -401,18 +525,25 @@ func (s *subscriptions) event(c *Conn, g *group, in *inbound) {
 		}
 	case method == notifyCancelled:
 		g.ex = nil
-		s.finish(g, nil)
+		s.end(g)
 	case !g.live:
 		// Nothing may come before the acknowledgement.
-	case g.internal:
+	default:
 		if method == notifyToolsChanged {
 			c.tools.invalidate()
 		}
-	case g.granted.allows(method):
-		for l := range g.listeners {
-			if l.acked {
-				l.box.put(in)
-			}
+		s.deliver(g, method, in)
+	}
+}
+
+// deliver hands a change to the listeners of a group that were granted it.
+func (s *subscriptions) deliver(g *group, method string, in *inbound) {
+	if !g.granted.allows(method) {
+		return
+	}
+	for l := range g.listeners {
+		if l.acked && l.granted.allows(method) {
+			l.box.put(in)
 		}
 	}
 }
@@ -425,52 +556,46 @@ func (s *subscriptions) failed(c *Conn, g *group, reason error) {
 		return
 	}
 	g.ex = nil
-	s.finish(g, reason)
+	s.refuse(g, reason)
 }
 
 // acknowledge takes what the server granted. The first time, listeners are
 // told so. After a restart they are told to read again what may have changed
-// unseen; where the grant itself changed, their stream ends, so that they
-// listen anew and see the new one.
+// unseen; where what they had been granted has changed, their stream ends, so
+// that they listen anew and see the new grant.
 func (s *subscriptions) acknowledge(g *group, granted filter, ack *inbound) {
 	s.settle(g)
 	asked := granted.intersect(g.filter)
-	if ack == nil || !asked.equal(granted) {
-		ack = acknowledgement(asked)
+	again, before := g.acked, g.granted
+	g.live, g.acked, g.granted, g.ack = true, true, asked, nil
+	if g.params != nil && ack != nil && asked.equal(granted) {
+		g.ack = ack
 	}
-	again := g.acked
-	if again && !asked.equal(g.granted) {
-		result := completion()
-		for l := range g.listeners {
-			if l.acked {
-				l.box.put(result)
-				delete(g.listeners, l)
-			}
-		}
-		again = false
-	}
-	g.live, g.acked, g.granted, g.ack = true, true, asked, ack
-	if g.internal {
+	if g.key == keyOfLists && g.conn.legacy == nil {
 		g.conn.tools.watch(asked.tools)
-		return
 	}
-	if len(g.listeners) == 0 {
-		s.drop(g)
-		return
-	}
-	var notices []*inbound
-	if again {
-		notices = rereadNotices(asked)
-	}
+	changed := before.minus(asked).union(asked.minus(before))
+	var notices map[string]*inbound
 	for l := range g.listeners {
-		if !l.acked {
-			l.acked = true
-			l.box.put(ack)
-			continue
+		switch {
+		case !l.acked:
+			s.tell(l)
+		case !again:
+			// It was told without this part, and cannot be told of it now.
+		case changed.touches(l.asked):
+			l.box.put(completion())
+			s.detach(l)
+		default:
+			if notices == nil {
+				notices = rereadNotices(asked)
+			}
+			l.box.put(noticesFor(l.granted.intersect(asked), notices)...)
 		}
-		l.box.put(notices...)
 	}
 }
+
+// touches reports whether f and o have anything in common.
+func (f filter) touches(o filter) bool { return !f.intersect(o).equal(filter{}) }
 
 // beginLegacy subscribes a group at a legacy server: list changes come by
 // themselves where the server declared them, resources are asked for one by
@@ -516,20 +641,11 @@ func (s *subscriptions) legacyEvent(c *Conn, method string, in *inbound) {
 		}
 		switch method {
 		case notifyResourceUpdated:
-			if !slices.ContainsFunc(g.granted.uris, func(sub string) bool { return covers(sub, uri) }) {
-				continue
+			if slices.ContainsFunc(g.granted.uris, func(sub string) bool { return covers(sub, uri) }) {
+				s.deliver(g, method, in)
 			}
 		case notifyToolsChanged, notifyPromptsChanged, notifyResourcesChanged:
-			if !g.granted.allows(method) {
-				continue
-			}
-		default:
-			continue
-		}
-		for l := range g.listeners {
-			if l.acked {
-				l.box.put(in)
-			}
+			s.deliver(g, method, in)
 		}
 	}
 }
@@ -547,11 +663,7 @@ func (s *subscriptions) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, g := range s.groups {
-		if g.internal {
-			s.drop(g)
-			continue
-		}
-		s.finish(g, nil)
+		s.end(g)
 	}
 }
 
@@ -590,28 +702,57 @@ func acknowledgement(granted filter) *inbound {
 	return newShared(append(b, "}}"...))
 }
 
-// rereadNotices tells a listener to read again everything that it was granted.
-func rereadNotices(granted filter) []*inbound {
-	var notices []*inbound
-	add := func(method, uri string) {
-		b := []byte(`{"jsonrpc":"2.0","method":"` + method + `","params":{"_meta":{"` + metaSubscriptionID + `":0}`)
-		if uri != "" {
+// rereadNotices are the messages that tell a listener to read again what it
+// was granted, by method and, for resources, by URI.
+func rereadNotices(granted filter) map[string]*inbound {
+	notices := make(map[string]*inbound)
+	for method := range granted.topics() {
+		b := []byte(`{"jsonrpc":"2.0","method":"`)
+		uri, isURI := strings.CutPrefix(method, uriTopic)
+		if isURI {
+			b = append(b, notifyResourceUpdated...)
+		} else {
+			b = append(b, method...)
+		}
+		b = append(b, `","params":{"_meta":{"`+metaSubscriptionID+`":0}`...)
+		if isURI {
 			b = append(b, `,"uri":`...)
 			b = jsonrpc.AppendQuote(b, uri)
 		}
-		notices = append(notices, newShared(append(b, "}}"...)))
-	}
-	if granted.tools {
-		add(notifyToolsChanged, "")
-	}
-	if granted.prompts {
-		add(notifyPromptsChanged, "")
-	}
-	if granted.resources {
-		add(notifyResourcesChanged, "")
-	}
-	for _, uri := range granted.uris {
-		add(notifyResourceUpdated, uri)
+		notice := newShared(append(b, "}}"...))
+		notice.uncounted = true
+		notices[method] = notice
 	}
 	return notices
+}
+
+func noticesFor(granted filter, notices map[string]*inbound) []*inbound {
+	var out []*inbound
+	for topic := range granted.topics() {
+		out = append(out, notices[topic])
+	}
+	return out
+}
+
+// uriTopic marks a topic that is a resource.
+const uriTopic = "uri:"
+
+// topics goes through what can change: the method of each list's notification,
+// and each resource's URI behind uriTopic.
+func (f filter) topics() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, list := range []struct {
+			on     bool
+			method string
+		}{{f.tools, notifyToolsChanged}, {f.prompts, notifyPromptsChanged}, {f.resources, notifyResourcesChanged}} {
+			if list.on && !yield(list.method) {
+				return
+			}
+		}
+		for _, uri := range f.uris {
+			if !yield(uriTopic + uri) {
+				return
+			}
+		}
+	}
 }

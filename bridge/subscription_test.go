@@ -67,24 +67,42 @@ const (
 	everything  = `{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["file:///a","file:///b"]}`
 )
 
+// parts takes the listens that a filter is made of from the inbox, by what
+// each asks for.
+func (p *process) parts(n int) map[string]json.RawMessage {
+	p.t.Helper()
+	ids := make(map[string]json.RawMessage)
+	for range n {
+		q := p.expect(methodListen)
+		ids[string(q.Params.Notifications)] = q.ID
+	}
+	return ids
+}
+
+const (
+	lists = `{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}`
+	uriA  = `{"resourceSubscriptions":["file:///a"]}`
+	uriB  = `{"resourceSubscriptions":["file:///b"]}`
+)
+
 func TestEachListenerIsToldExactlyWhatItAskedForUnderItsOwnID(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
 		p := r.up()
 		a := r.listen(`"a"`, toolsOnly)
-		qa := p.expect(methodListen)
 		b := r.listen(`7.0`, everything)
-		qb := p.expect(methodListen)
+		ids := p.parts(3)
 		a.want(ackFor(`"a"`, toolsOnly))
 		b.want(ackFor(`7.0`, everything))
-		// Three changes: the server tells each subscription what it asked for.
-		p.tell(qa.ID, notifyToolsChanged, "")
-		p.tell(qb.ID, notifyToolsChanged, "")
-		p.tell(qb.ID, notifyResourceUpdated, `"uri":"file:///a",`)
+		// Three changes on one pipe: one for the first, three for the second.
+		p.tell(ids[lists], notifyToolsChanged, "")
+		p.tell(ids[lists], notifyPromptsChanged, "")
+		p.tell(ids[uriA], notifyResourceUpdated, `"uri":"file:///a",`)
 		a.want(changeFor(`"a"`, notifyToolsChanged, ""))
 		b.want(changeFor(`7.0`, notifyToolsChanged, ""))
+		b.want(changeFor(`7.0`, notifyPromptsChanged, ""))
 		b.want(changeFor(`7.0`, notifyResourceUpdated, `"uri":"file:///a",`))
-		if got := r.upstream.Stats(); got.Listeners != 2 || got.UpstreamSubscriptions != 2 {
+		if got := r.upstream.Stats(); got.Listeners != 2 || got.UpstreamSubscriptions != 3 {
 			t.Errorf("stats: %+v", got)
 		}
 		if got := r.pool.conn.Load(); got.Subscriptions != 2 || got.Calls != 0 {
@@ -95,8 +113,9 @@ func TestEachListenerIsToldExactlyWhatItAskedForUnderItsOwnID(t *testing.T) {
 		b.want(resultFor(`7.0`))
 		a.wantEnd()
 		b.wantEnd()
-		p.expect(notifyCancelled)
-		p.expect(notifyCancelled)
+		for range 3 {
+			p.expect(notifyCancelled)
+		}
 		p.quiet()
 		r.atRest()
 	})
@@ -123,19 +142,28 @@ func TestNothingThatWasNotAskedForOrNotGrantedIsEverSent(t *testing.T) {
 		"asked for false":          {`{"toolsListChanged":false,"promptsListChanged":null}`, everything, `{}`, ""},
 		"a URI granted of two":     {`{"resourceSubscriptions":["file:///a","file:///b"]}`, oneURI, oneURI, notifyResourceUpdated},
 		"another URI than asked":   {oneURI, `{"resourceSubscriptions":["file:///etc"]}`, `{}`, ""},
-		"grant with foreign words": {toolsOnly, `{"toolsListChanged":true,"resourceSubscriptions":[],"x":1}`, `{"toolsListChanged":true,"resourceSubscriptions":[],"x":1}`, notifyToolsChanged},
+		"grant with foreign words": {toolsOnly, `{"toolsListChanged":true,"resourceSubscriptions":[],"x":1}`, toolsOnly, notifyToolsChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
 				p := r.up()
 				call := r.beginListen("1", c.asked)
-				q := p.expect(methodListen)
-				all(p, q.ID) // before the acknowledgement
-				p.ack(q.ID, c.granted)
-				all(p, q.ID)
-				p.ack(q.ID, everything) // once is enough
-				p.answer(q.ID, `{"resultType":"complete"}`)
+				settle()
+				ids := p.parts(r.upstream.Stats().UpstreamSubscriptions)
+				for _, id := range ids {
+					all(p, id) // before the acknowledgement
+				}
+				for _, id := range ids {
+					p.ack(id, c.granted)
+				}
+				for _, id := range ids {
+					all(p, id)
+					p.ack(id, everything) // once is enough
+				}
+				for _, id := range ids {
+					p.answer(id, `{"resultType":"complete"}`)
+				}
 				want := []string{ackFor("1", c.told)}
 				if c.change == notifyResourceUpdated {
 					want = append(want, changeFor("1", c.change, `"uri":"file:///a",`))
@@ -173,63 +201,61 @@ func TestAnUpdateOfASubResourceGoesToTheSubscriptionThatItNames(t *testing.T) {
 	})
 }
 
-func TestListenersShareASubscriptionOnlyWhenTheServerCouldNotTellThemApart(t *testing.T) {
-	filter := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"]}`
+func TestNoListAndNoResourceIsInTwoSubscriptionsAtTheServer(t *testing.T) {
+	filter := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///a","file:///b"]}`
 	meta := func(members string) string { return filter + "," + metaWith(members) }
 	for name, c := range map[string]struct {
 		second string
-		shared bool
+		more   int // subscriptions that the second listener adds
+		less   int // that end with the first one
 	}{
-		"the same":                        {filter, true},
-		"in another order":                {`"notifications":{"resourceSubscriptions":["b","a"],"toolsListChanged":true}`, true},
-		"a URI twice":                     {`"notifications":{"resourceSubscriptions":["b","a","b"],"toolsListChanged":true}`, true},
-		"escaped":                         {`"notifications":{"resourceSubscriptions":["\u0061","b"],"toolsListChanged":true}`, true},
-		"false instead of absent":         {`"notifications":{"toolsListChanged":true,"promptsListChanged":false,"resourceSubscriptions":["a","b"]}`, true},
-		"other client info":               {meta(`"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}`), true},
-		"a progress token":                {meta(`"progressToken":5`), true},
-		"a log level":                     {meta(`"io.modelcontextprotocol/logLevel":"debug"`), true},
-		"another trace":                   {meta(`"traceparent":"00-x-y-01"`), true},
-		"fewer URIs":                      {`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a"]}`, false},
-		"another flag":                    {`"notifications":{"promptsListChanged":true,"toolsListChanged":true,"resourceSubscriptions":["a","b"]}`, false},
-		"an unknown member of the filter": {`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"],"x":1}`, false},
-		"another parameter":               {filter + `,"tenant":"t1"`, false},
-		"metadata of a vendor":            {meta(`"com.example/tenant":"t1"`), false},
-		"other capabilities":              {filter + "," + strings.Replace(modernMeta, `Capabilities":{}`, `Capabilities":{"roots":{}}`, 1), false},
-		"a flag twice":                    {`"notifications":{"toolsListChanged":false,"toolsListChanged":true,"resourceSubscriptions":["a","b"]}`, true},
+		"the same":                        {filter, 0, 0},
+		"in another order":                {`"notifications":{"resourceSubscriptions":["file:///b","file:///a"],"toolsListChanged":true}`, 0, 0},
+		"a URI twice":                     {`"notifications":{"resourceSubscriptions":["file:///b","file:///a","file:///b"],"toolsListChanged":true}`, 0, 0},
+		"escaped":                         {`"notifications":{"resourceSubscriptions":["\u0066ile:///a","file:///b"],"toolsListChanged":true}`, 0, 0},
+		"false instead of absent":         {`"notifications":{"toolsListChanged":true,"promptsListChanged":false,"resourceSubscriptions":["file:///a","file:///b"]}`, 0, 0},
+		"other client info":               {meta(`"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}`), 0, 0},
+		"other capabilities":              {filter + "," + strings.Replace(modernMeta, `Capabilities":{}`, `Capabilities":{"roots":{}}`, 1), 0, 0},
+		"fewer URIs":                      {`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}`, 0, 1},
+		"other URIs":                      {`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///a","file:///c"]}`, 1, 1},
+		"another flag":                    {`"notifications":{"promptsListChanged":true,"toolsListChanged":true,"resourceSubscriptions":["file:///a","file:///b"]}`, 0, 0},
+		"an unknown member of the filter": {`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///a","file:///b"],"x":1}`, 1, 3},
+		"another parameter":               {filter + `,"tenant":"t1"`, 1, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
 				p := r.up()
 				first := r.open(modernHeaders(methodListen, ""), modernBody("1", methodListen, filter))
-				q := p.expect(methodListen)
-				if !json.Valid(q.Params.Notifications) || strings.Count(string(q.Params.Notifications), "toolsListChanged") != 1 {
-					t.Errorf("the server got the filter %s", q.Params.Notifications)
-				}
+				ids := p.parts(3)
 				second := r.open(modernHeaders(methodListen, ""), modernBody(`"z"`, methodListen, c.second))
 				first.next()
 				second.next()
-				if !c.shared {
-					p.expect(methodListen)
-				}
+				added := p.parts(c.more)
 				p.quiet()
-				p.tell(q.ID, notifyToolsChanged, "")
+				p.tell(ids[lists], notifyToolsChanged, "")
 				first.want(changeFor("1", notifyToolsChanged, ""))
-				if c.shared {
+				if c.less < 3 {
 					second.want(changeFor(`"z"`, notifyToolsChanged, ""))
 				}
-				// The first one leaves; the last one takes the subscription with it.
 				first.leave()
 				synctest.Wait()
-				if c.shared {
-					p.quiet()
-					p.tell(q.ID, notifyToolsChanged, "")
-					second.want(changeFor(`"z"`, notifyToolsChanged, ""))
-				} else {
+				for range c.less {
 					p.expect(notifyCancelled)
 				}
+				p.quiet()
+				if c.less < 3 {
+					p.tell(ids[lists], notifyToolsChanged, "")
+				} else {
+					for _, id := range added {
+						p.tell(id, notifyToolsChanged, "")
+					}
+				}
+				second.want(changeFor(`"z"`, notifyToolsChanged, ""))
 				second.leave()
-				p.expect(notifyCancelled)
+				for range 3 + c.more - c.less {
+					p.expect(notifyCancelled)
+				}
 				p.quiet()
 				r.atRest()
 				if n := r.upstream.Stats().UpstreamSubscriptions; n != 0 {
@@ -240,20 +266,92 @@ func TestListenersShareASubscriptionOnlyWhenTheServerCouldNotTellThemApart(t *te
 	}
 }
 
-func TestAFilterIsSentAsItWasUnderstood(t *testing.T) {
+func TestAnUnknownFilterIsSentAsItWasWrittenAndSharedOnlyByItsLike(t *testing.T) {
+	filter := `"notifications":{"x":[1.0],"toolsListChanged":true}`
+	meta := func(members string) string { return filter + "," + metaWith(members) }
+	for name, c := range map[string]struct {
+		second string
+		shared bool
+	}{
+		"the same":             {filter, true},
+		"other client info":    {meta(`"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}`), true},
+		"a progress token":     {meta(`"progressToken":5`), true},
+		"a log level":          {meta(`"io.modelcontextprotocol/logLevel":"debug"`), true},
+		"another trace":        {meta(`"traceparent":"00-x-y-01"`), true},
+		"another value":        {`"notifications":{"x":[1],"toolsListChanged":true}`, false},
+		"metadata of a vendor": {meta(`"com.example/tenant":"t1"`), false},
+		"other capabilities":   {filter + "," + strings.Replace(modernMeta, `Capabilities":{}`, `Capabilities":{"roots":{}}`, 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
+				p := r.up()
+				first := r.open(modernHeaders(methodListen, ""), modernBody("1", methodListen, filter))
+				q := p.expect(methodListen)
+				if string(q.Params.Notifications) != `{"x":[1.0],"toolsListChanged":true}` {
+					t.Errorf("the server got the filter %s", q.Params.Notifications)
+				}
+				second := r.open(modernHeaders(methodListen, ""), modernBody(`"z"`, methodListen, c.second))
+				first.want(ackFor("1", `{"x":[1.0],"toolsListChanged":true}`))
+				second.next()
+				if !c.shared {
+					p.expect(methodListen)
+				}
+				p.quiet()
+				p.tell(q.ID, "notifications/x", `"n":1,`)
+				first.want(changeFor("1", "notifications/x", `"n":1,`))
+				if c.shared {
+					second.want(changeFor(`"z"`, "notifications/x", `"n":1,`))
+				}
+				first.leave()
+				second.leave()
+				r.atRest()
+			})
+		})
+	}
+}
+
+func TestAnUnknownFilterIsSentWithoutWhatNamesOneRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil))})
 		p := r.up()
 		r.open(modernHeaders(methodListen, ""), modernBody("1", methodListen,
-			`"notifications":{"toolsListChanged":true,"toolsListChanged":false,"promptsListChanged":true},`+
-				metaWith(`"progressToken":1,"io.modelcontextprotocol/logLevel":"debug","a":1.0`)))
+			`"notifications":{"x":1},`+metaWith(`"progressToken":1,"io.modelcontextprotocol/logLevel":"debug","a":1.0`)))
 		q := p.expect(methodListen)
-		if string(q.Params.Notifications) != promptsOnly {
-			t.Errorf("the server got the filter %s", q.Params.Notifications)
-		}
 		if len(q.Params.Meta) != 3 || string(q.Params.Meta["a"]) != "1.0" {
 			t.Errorf("the server got the metadata %s", q.Params.Meta)
 		}
+	})
+}
+
+func TestAListenerIsAcknowledgedOnceAllPartsOfItsFilterAreSettled(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+		p := r.up()
+		call := r.beginListen("1", everything)
+		settle()
+		ids := p.parts(3)
+		p.ack(ids[lists], promptsOnly)
+		p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no such resource"}}`, ids[uriA])
+		settle()
+		p.ack(ids[uriB], uriB)
+		settle()
+		p.tell(ids[uriB], notifyResourceUpdated, `"uri":"file:///b",`)
+		settle()
+		r.upstream.Close()
+		got := call.wait().events()
+		want := []string{
+			ackFor("1", `{"promptsListChanged":true,"resourceSubscriptions":["file:///b"]}`),
+			changeFor("1", notifyResourceUpdated, `"uri":"file:///b",`),
+			resultFor("1"),
+		}
+		if len(got) != len(want) {
+			t.Fatalf("got %q", got)
+		}
+		for i := range want {
+			sameJSON(t, got[i], want[i])
+		}
+		r.atRest()
 	})
 }
 
@@ -369,8 +467,7 @@ func TestWhenTheProcessDiesTheStreamStaysAndTellsToReadAgain(t *testing.T) {
 		a.want(ackFor(`"a"`, everything))
 		b := r.listen(`2`, toolsOnly)
 		b.want(ackFor(`2`, toolsOnly))
-		p.expect(methodListen)
-		p.expect(methodListen)
+		p.parts(3)
 		p.die()
 		synctest.Wait()
 
@@ -383,17 +480,13 @@ func TestWhenTheProcessDiesTheStreamStaysAndTellsToReadAgain(t *testing.T) {
 		if p2 == p {
 			t.Fatal("no new process")
 		}
-		listens := map[string]json.RawMessage{}
-		for range 2 {
-			q := p2.expect(methodListen) // before anything that depends on it
-			listens[string(q.Params.Notifications)] = q.ID
-		}
+		listens := p2.parts(3) // before anything that depends on them
 		q := p2.expect("resources/read")
 		p2.answer(q.ID, `{"fresh":true}`)
 		read.wait()
-		for filter, id := range listens {
-			p2.tell(id, notifyToolsChanged, "") // not before the acknowledgement
-			p2.ack(id, filter)
+		for _, filter := range []string{lists, uriA, uriB} {
+			p2.tell(listens[filter], notifyToolsChanged, "") // not before the acknowledgement
+			p2.ack(listens[filter], filter)
 		}
 		a.want(changeFor(`"a"`, notifyToolsChanged, ""))
 		a.want(changeFor(`"a"`, notifyPromptsChanged, ""))
@@ -427,19 +520,22 @@ func TestAGrantThatChangesWithTheProcessEndsTheStreamWithItsResult(t *testing.T)
 		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
 		p := r.up()
 		call := r.beginListen("1", everything)
-		p.ack(p.expect(methodListen).ID, everything)
+		for filter, id := range p.parts(3) {
+			p.ack(id, filter)
+		}
 		synctest.Wait()
 		p.die()
 		synctest.Wait()
 		p2 := r.up()
-		q := p2.expect(methodListen)
-		p2.ack(q.ID, toolsOnly)
+		p2.ack(p2.parts(3)[lists], toolsOnly)
 		got := call.wait().events()
 		if len(got) != 2 {
 			t.Fatalf("got %q", got)
 		}
 		sameJSON(t, got[1], resultFor("1"))
-		p2.expect(notifyCancelled)
+		for range 3 {
+			p2.expect(notifyCancelled)
+		}
 		p2.quiet()
 		r.atRest()
 	})
@@ -450,12 +546,14 @@ func TestANewProcessThatDoesNotAcknowledgeEndsTheStreamWithItsResult(t *testing.
 		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
 		p := r.up()
 		call := r.beginListen("1", everything)
-		p.ack(p.expect(methodListen).ID, everything)
+		for filter, id := range p.parts(3) {
+			p.ack(id, filter)
+		}
 		synctest.Wait()
 		p.die()
 		synctest.Wait()
 		p2 := r.up()
-		p2.expect(methodListen)
+		p2.parts(3)
 		rep := call.wait() // after controlTimeout
 		got := rep.events()
 		sameJSON(t, got[len(got)-1], resultFor("1"))
@@ -554,7 +652,7 @@ func TestASlowListenerIsCutOffAndTheOthersNeverNotice(t *testing.T) {
 	})
 }
 
-func TestAThousandListenersOnOneSubscription(t *testing.T) {
+func TestAThousandListenersShareTheirSubscriptions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil)), quiet: true})
 		p := r.up()
@@ -564,19 +662,21 @@ func TestAThousandListenersOnOneSubscription(t *testing.T) {
 			streams[i] = r.listen(fmt.Sprintf(`"client %d"`, i), everything)
 			streams[i].next()
 		}
-		q := p.expect(methodListen)
+		ids := p.parts(3)
 		p.quiet()
-		if s := r.upstream.Stats(); s.Listeners != n || s.UpstreamSubscriptions != 1 {
+		if s := r.upstream.Stats(); s.Listeners != n || s.UpstreamSubscriptions != 3 {
 			t.Errorf("stats: %+v", s)
 		}
-		p.tell(q.ID, notifyResourceUpdated, `"uri":"file:///a",`)
+		p.tell(ids[uriA], notifyResourceUpdated, `"uri":"file:///a",`)
 		for i, s := range streams {
 			s.want(changeFor(fmt.Sprintf(`"client %d"`, i), notifyResourceUpdated, `"uri":"file:///a",`))
 		}
 		for _, s := range streams {
 			s.leave()
 		}
-		p.expect(notifyCancelled)
+		for range 3 {
+			p.expect(notifyCancelled)
+		}
 		p.quiet()
 		r.atRest()
 	})
