@@ -68,9 +68,9 @@ func TestAnUpdateOfASubResourceReachesTheListenerOfItsParent(t *testing.T) {
 	other.quiet(d, "s", "2")
 }
 
-func TestListenersWithTheSameFilterShareOneUpstreamSubscription(t *testing.T) {
+func TestListenersShareTheirUpstreamSubscriptions(t *testing.T) {
 	d := start(t, setup{servers: []string{server("s", nil)}})
-	own := d.stats("s").Listeners // mcpd itself hears of changes of the tools, whose schemas it checks
+	own := d.stats("s").Listeners // all changes of lists, for whoever listens, mcpd itself included
 	const filter = `"toolsListChanged":true,"resourceSubscriptions":["fixture:///a","fixture:///b"]`
 	const reordered = `"resourceSubscriptions":["fixture:///b","fixture:///a"],"toolsListChanged":true`
 	streams := []*stream{d.open(d.post("s", modern("0", "subscriptions/listen", `"notifications":{`+reordered+`}`, "")))}
@@ -80,8 +80,8 @@ func TestListenersWithTheSameFilterShareOneUpstreamSubscription(t *testing.T) {
 		s.next()
 		streams = append(streams, s)
 	}
-	if n := d.stats("s").Listeners - own; n != 1 {
-		t.Errorf("the child has %d subscriptions of these listeners, want 1", n)
+	if n := d.stats("s").Listeners - own; n != 2 {
+		t.Errorf("the child has %d more subscriptions by these listeners, want 2: one for each resource", n)
 	}
 	d.tool("s", "update", `{"uri":"fixture:///b"}`)
 	for i, s := range streams {
