@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"mcpd/cmd/mcpd/internal/daemon"
 	"mcpd/cmd/mcpd/internal/instance"
 	"mcpd/cmd/mcpd/internal/loginenv"
+	"mcpd/cmd/mcpd/internal/logpipe"
 	"mcpd/cmd/mcpd/internal/service/notify"
 	"mcpd/cmd/mcpd/internal/service/socket"
 )
@@ -39,6 +41,9 @@ The config file is read again when it changes, on SIGHUP, and by mcpd reload.`,
 	return cmd
 }
 
+// logFlushTimeout bounds how long the end waits for the log to be written.
+const logFlushTimeout = time.Second
+
 func (a *app) runDaemon(ctx context.Context, initialize bool) error {
 	path, err := a.configPath()
 	if err != nil {
@@ -57,8 +62,19 @@ func (a *app) runDaemon(ctx context.Context, initialize bool) error {
 		}
 	}
 
+	// Whoever reads the log may stop to, or go away: neither holds up the
+	// daemon or ends it. A handler, unlike ignoring, is not passed on to children.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	log := logpipe.New(a.err)
+	defer func() {
+		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), logFlushTimeout)
+		defer cancel()
+		_ = log.Close(flush)
+	}()
 	level := new(slog.LevelVar)
-	logger := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find out where mcpd itself is: %w", err)

@@ -145,6 +145,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.tokens, err = security.OpenTokenStore(o.StateDir, security.TokenStoreOptions{Logger: o.Logger}); err != nil {
 		return nil, err
 	}
+	if _, err := d.tokens.Show(); err != nil {
+		o.Logger.Warn("the first token cannot be shown, so commands that need it will fail; mcpd token rotate makes a new one", "error", err)
+	}
 	if d.listeners, err = d.listen(ctx, started.Daemon.Listen); err != nil {
 		return nil, err
 	}
@@ -157,7 +160,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.cancelBase = cancel
 	d.http = &http.Server{
-		Handler:                      literalPath(d.gate.Handler(router{d.endpoint, control.NewAPI(d, o.Logger)})),
+		Handler:                      boundedBody(literalPath(d.gate.Handler(router{d.endpoint, control.NewAPI(d, o.Logger)}))),
 		DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout:            headerTimeout,
 		IdleTimeout:                  idleTimeout,

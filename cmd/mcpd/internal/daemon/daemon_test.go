@@ -4,13 +4,16 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -612,6 +615,54 @@ func TestAServerIsStoppedAndStartedByHand(t *testing.T) {
 	r.ready("s")
 	if _, err := r.control.Act(r.ctx(), "s", "dance"); err == nil {
 		t.Error("there is no such action")
+	}
+}
+
+func TestATruncatedFileChangesNothing(t *testing.T) {
+	r := start(t, head+child(t, "one", nil))
+	pid := r.ready("one").PID
+	for _, text := range []string{"", "\n \n"} {
+		if got := r.reload(text); got.OK || !strings.Contains(got.Error, "is empty") {
+			t.Errorf("%q: got %+v", text, got)
+		}
+	}
+	if got := r.ready("one"); got.PID != pid {
+		t.Errorf("the server has process %d, had %d", got.PID, pid)
+	}
+	if got := r.reload("# no servers\n"); !got.OK || len(got.Removed) != 1 {
+		t.Errorf("a file with a comment: %+v", got)
+	}
+}
+
+func TestABodyThatNeverComesHoldsUpNoRefusal(t *testing.T) {
+	r := start(t, head+child(t, "one", nil))
+	for name, lines := range map[string]string{
+		"no token":      "POST /servers/one/mcp HTTP/1.1\r\nHost: " + r.d.Addr(),
+		"unknown path":  "POST /x HTTP/1.1\r\nHost: " + r.d.Addr(),
+		"wrong method":  "PUT /servers/one/mcp HTTP/1.1\r\nHost: " + r.d.Addr(),
+		"foreign Host":  "POST /servers/one/mcp HTTP/1.1\r\nHost: evil.example",
+		"public route":  "GET /healthz HTTP/1.1\r\nHost: " + r.d.Addr(),
+		"preflight":     "OPTIONS /servers/one/mcp HTTP/1.1\r\nHost: " + r.d.Addr(),
+		"control route": "POST /api/v1/reload HTTP/1.1\r\nHost: " + r.d.Addr(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := (&net.Dialer{}).DialContext(r.ctx(), "tcp", r.d.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, lines+"\r\nContent-Length: 10\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			all, err := io.ReadAll(conn) // to the end: the connection is given up
+			if err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 ") {
+				t.Errorf("got %q, %v", all, err)
+			}
+		})
 	}
 }
 

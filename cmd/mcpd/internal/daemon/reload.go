@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -56,11 +59,27 @@ func (d *Daemon) reloadLoop(ctx, serverCtx context.Context) {
 	}
 }
 
+// notEmptied refuses a file without any server in place of one that had some:
+// it is most likely one that an editor has truncated and not written yet.
+func notEmptied(cur, updated *config.Config) error {
+	if len(updated.Servers) > 0 || len(cur.Servers) == 0 {
+		return nil
+	}
+	data, err := os.ReadFile(updated.Path)
+	if err != nil || len(bytes.TrimSpace(data)) > 0 {
+		return err
+	}
+	return fmt.Errorf("%s is empty; to remove all servers leave at least a comment in it", updated.Path)
+}
+
 // reload reads the config file and puts it in place. A file that is not right
 // changes nothing.
 func (d *Daemon) reload(ctx context.Context, why string) control.Reload {
 	cur := d.state.Load()
 	updated, err := config.Load(cur.config.Path, d.opts.Environment)
+	if err == nil {
+		err = notEmptied(cur.config, updated)
+	}
 	if err != nil {
 		r := control.Reload{At: time.Now(), Error: err.Error(), Problems: Problems(err)}
 		for _, p := range r.Problems {

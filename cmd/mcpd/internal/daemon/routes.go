@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"mcpd/bridge"
 	"mcpd/cmd/mcpd/internal/control"
@@ -74,6 +75,23 @@ func literalPath(next http.Handler) http.Handler {
 			u.Path, u.RawPath = escapedPath, ""
 			r = r.WithContext(r.Context()) // a copy
 			r.URL = &u
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refusedBodyTimeout is how long a body may take that nobody reads: before it
+// answers, net/http reads what is left of a request that was refused early.
+// Who does read a body sets a longer deadline.
+const refusedBodyTimeout = 2 * time.Second
+
+// boundedBody keeps a client that announces a body and never sends it from
+// holding up the answer and the connection.
+func boundedBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			// Where it cannot be set there is no connection to hold up either.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBodyTimeout))
 		}
 		next.ServeHTTP(w, r)
 	})
