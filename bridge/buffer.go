@@ -4,7 +4,7 @@ import "sync"
 
 const (
 	// Buffers above this size are left to the garbage collector: keeping them
-	// would make one huge message the daemon's memory for good.
+	// would let one huge message weigh on the daemon until the pools are emptied.
 	largestPooledBuffer = 4 << 20
 	// smallBuffer divides the pool in two, so that a short message does not
 	// sit in the buffer of a long one while it waits.

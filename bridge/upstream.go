@@ -28,7 +28,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		MaxMessageBytes:         64 << 20,
-		MaxQueueBytes:           64 << 20,
+		MaxQueueBytes:           128 << 20,
 		StreamBufferBytes:       4 << 20,
 		MaxInFlight:             256,
 		MaxInFlightPerPrincipal: 128,
