@@ -35,7 +35,7 @@ The config file is read again when it changes, on SIGHUP, and by mcpd reload.`,
   mcpd run --init                          write an example config first, if there is none
   mcpd run --config ./mcpd.toml --state-dir ./state`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDaemon(cmd.Context(), initialize) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDaemon(cmd.Context(), initialize, nil) },
 	}
 	cmd.Flags().BoolVar(&initialize, "init", false, "write an example config if there is no config file")
 	return cmd
@@ -44,7 +44,9 @@ The config file is read again when it changes, on SIGHUP, and by mcpd reload.`,
 // logFlushTimeout bounds how long the end waits for the log to be written.
 const logFlushTimeout = time.Second
 
-func (a *app) runDaemon(ctx context.Context, initialize bool) error {
+// runDaemon runs the daemon until ctx ends or a signal comes. ready, which may
+// be nil, is called when it serves.
+func (a *app) runDaemon(ctx context.Context, initialize bool, ready func()) error {
 	path, err := a.configPath()
 	if err != nil {
 		return err
@@ -84,6 +86,9 @@ func (a *app) runDaemon(ctx context.Context, initialize bool) error {
 	manager, err := notify.Take()
 	if err != nil {
 		logger.Warn("the service manager will not hear from mcpd", "error", err)
+	}
+	if ready != nil {
+		manager.OnReady(ready)
 	}
 	sockets, err := socket.Take()
 	if err != nil {

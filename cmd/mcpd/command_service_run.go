@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mcpd/cmd/mcpd/internal/service"
+	"mcpd/security"
 )
 
 // serviceRunCommand is what service managers start that keep no log themselves,
@@ -36,6 +37,14 @@ with a log file that is rotated.`,
 			}
 			var out io.Writer = a.err
 			if logFile != "" {
+				// The log may be in it, and it must be nobody else's.
+				dir, err := a.stateDir()
+				if err != nil {
+					return err
+				}
+				if err := security.MakePrivateDir(dir); err != nil {
+					return err
+				}
 				log, err := service.OpenLog(logFile)
 				if err != nil {
 					return err
@@ -44,8 +53,8 @@ with a log file that is rotated.`,
 				out = log
 			}
 			a.err = out
-			main := func(ctx context.Context) int {
-				if err := a.runDaemon(ctx, false); err != nil {
+			main := func(ctx context.Context, ready func()) int {
+				if err := a.runDaemon(ctx, false, ready); err != nil {
 					a.report(err)
 					return exitFailed
 				}
@@ -55,7 +64,7 @@ with a log file that is rotated.`,
 			if scm {
 				code, err = service.RunUnderSCM(cmd.Context(), main)
 			} else {
-				code = main(cmd.Context())
+				code = main(cmd.Context(), nil)
 			}
 			if err != nil {
 				return err

@@ -18,6 +18,9 @@ func windowsServiceUser(name string, env config.Environment) (string, config.Env
 		}
 	}
 	base := filepath.Join(service.ProgramData(), "mcpd")
+	if err := service.MakeMachineDir(base); err != nil {
+		return "", env, err
+	}
 	env.Home = base
 	getenv := env.Getenv
 	env.Getenv = func(name string) (string, bool) {

@@ -60,7 +60,6 @@ func renderPlist(d Definition) []byte {
 	integer("ThrottleInterval", 5)
 	integer("ExitTimeOut", 120)
 	str("ProcessType", "Interactive") // editors wait for it: no throttling
-	integer("Umask", 0o077)
 	key("SoftResourceLimits")
 	p("\t<dict>")
 	p("\t\t<key>NumberOfFiles</key>")

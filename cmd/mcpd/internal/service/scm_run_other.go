@@ -8,6 +8,6 @@ import (
 )
 
 // RunUnderSCM is for Windows.
-func RunUnderSCM(context.Context, func(context.Context) int) (int, error) {
+func RunUnderSCM(context.Context, func(context.Context, func()) int) (int, error) {
 	return 1, errors.New("only Windows has a service manager of that kind")
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/kardianos/service"
 	"golang.org/x/sys/windows"
@@ -19,6 +21,10 @@ const DefaultAccount = `NT AUTHORITY\LocalService`
 
 // waitStep is how often a service is asked whether it has come to a state.
 const waitStep = 100 * time.Millisecond
+
+// startTimeout is how long the daemon may take to serve; its servers may take
+// longer.
+const startTimeout = time.Minute
 
 // stopTimeout bounds the wait for a service to stop; it is the daemon's
 // drain_timeout and more.
@@ -116,26 +122,61 @@ func (m scm) Install(ctx context.Context, d Definition) (_ Outcome, err error) {
 
 // change makes an installed service what d says.
 func (m scm) change(s *mgr.Service, d Definition) (Outcome, error) {
-	before, err := s.Config()
+	before, err := settingsOf(s)
 	if err != nil {
-		return Outcome{}, fmt.Errorf("cannot read the service's settings: %w", err)
+		return Outcome{}, err
 	}
-	want := before
-	want.BinaryPathName = windowsArgs(append([]string{d.Executable}, m.arguments(d)...)...)
-	want.StartType = mgr.StartAutomatic
-	if want.BinaryPathName == before.BinaryPathName && want.StartType == before.StartType {
+	want := settings{windowsArgs(append([]string{d.Executable}, m.arguments(d)...)...), mgr.StartAutomatic}
+	if want == before {
 		return Outcome{}, setRecovery(s)
 	}
-	if err := s.UpdateConfig(want); err != nil {
-		return Outcome{}, fmt.Errorf("cannot change the service: %w", err)
+	if err := set(s, want); err != nil {
+		return Outcome{}, err
 	}
 	undo := func(context.Context) error {
-		return m.with(func(s *mgr.Service) error { return s.UpdateConfig(before) })
+		return m.with(func(s *mgr.Service) error { return set(s, before) })
 	}
 	if err := setRecovery(s); err != nil {
-		return Outcome{}, errors.Join(err, s.UpdateConfig(before))
+		return Outcome{}, errors.Join(err, set(s, before))
 	}
 	return Outcome{Changed: true, Files: []string{"service " + Name}, Undo: undo}, nil
+}
+
+// settings are those of a service that Install decides. The account is the
+// administrator's to change, and stays.
+type settings struct {
+	command string
+	start   uint32
+}
+
+// settingsOf asks for these only: mgr.Service.Config asks for much else that
+// not every service manager knows.
+func settingsOf(s *mgr.Service) (settings, error) {
+	size := uint32(1024)
+	for {
+		buf := make([]byte, size)
+		c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&buf[0])) //nolint:gosec // the API wants it
+		err := windows.QueryServiceConfig(s.Handle, c, size, &size)
+		if errors.Is(err, windows.ERROR_INSUFFICIENT_BUFFER) && int(size) > len(buf) {
+			continue
+		}
+		if err != nil {
+			return settings{}, fmt.Errorf("cannot read the service's settings: %w", err)
+		}
+		return settings{windows.UTF16PtrToString(c.BinaryPathName), c.StartType}, nil
+	}
+}
+
+func set(s *mgr.Service, to settings) error {
+	command, err := windows.UTF16PtrFromString(to.command)
+	if err == nil {
+		err = windows.ChangeServiceConfig(s.Handle, windows.SERVICE_NO_CHANGE, to.start, windows.SERVICE_NO_CHANGE,
+			command, nil, nil, nil, nil, nil, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot change the service: %w", err)
+	}
+	return nil
 }
 
 // setRecovery restarts the service within seconds, less and less eagerly, and
@@ -189,7 +230,7 @@ func (m scm) Start(ctx context.Context) error {
 			return nil
 		}
 		if err := s.Start(); err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
-			return fmt.Errorf("the service does not start: %w", err)
+			return &Error{fmt.Errorf("the service does not start: %w", err), "see its log: " + logOf(s)}
 		}
 		return wait(ctx, s, svc.Running)
 	})
@@ -234,7 +275,7 @@ func wait(ctx context.Context, s *mgr.Service, want svc.State) error {
 		case st.State == want:
 			return nil
 		case want == svc.Running && st.State == svc.Stopped:
-			return &Error{fmt.Errorf("the service stopped again at once (%s)", exitOf(st)), "see its log: mcpd service status --system"}
+			return &Error{fmt.Errorf("the service stopped again at once (%s)", exitOf(st)), "see its log: " + logOf(s)}
 		}
 		select {
 		case <-ctx.Done():
@@ -242,6 +283,16 @@ func wait(ctx context.Context, s *mgr.Service, want svc.State) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// logOf is the log file that the service's command line names.
+func logOf(s *mgr.Service) string {
+	c, err := settingsOf(s)
+	if err != nil {
+		return "not known"
+	}
+	_, file, _ := strings.Cut(c.command, "--log-file ")
+	return file
 }
 
 func exitOf(st svc.Status) string {
@@ -254,16 +305,17 @@ func exitOf(st svc.Status) string {
 func (m scm) Status(context.Context) (Status, error) {
 	st := Status{Manager: m.Name(), File: "service " + Name}
 	err := m.with(func(s *mgr.Service) error {
-		c, err := s.Config()
+		c, err := settingsOf(s)
 		if err != nil {
-			return fmt.Errorf("cannot read the service's settings: %w", err)
+			return err
 		}
 		q, err := s.Query()
 		if err != nil {
 			return fmt.Errorf("cannot ask about the service: %w", err)
 		}
-		st.Enabled = c.StartType == mgr.StartAutomatic
+		st.Enabled = c.start == mgr.StartAutomatic
 		st.PID = int(q.ProcessId)
+		st.Log = "Get-Content -Tail 20 -Wait " + logOf(s)
 		switch q.State {
 		case svc.Running, svc.Paused, svc.PausePending, svc.ContinuePending:
 			st.State = Running
@@ -276,6 +328,7 @@ func (m scm) Status(context.Context) (Status, error) {
 			if q.Win32ExitCode != 0 && q.Win32ExitCode != uint32(windows.ERROR_SERVICE_NEVER_STARTED) {
 				st.State = Failed
 				st.Detail = "it ended by itself (" + exitOf(q) + ")"
+				st.Hint = "see why: " + st.Log + "; then: mcpd service start --system"
 			}
 		}
 		return nil
@@ -290,9 +343,9 @@ func (m scm) Status(context.Context) (Status, error) {
 }
 
 // RunUnderSCM runs the daemon as a Windows service, which the service manager
-// has started this process for. main runs until its context ends and returns
-// the exit code.
-func RunUnderSCM(ctx context.Context, main func(context.Context) int) (int, error) {
+// has started this process for. main runs until its context ends, calls the
+// function when it is ready, and returns the exit code.
+func RunUnderSCM(ctx context.Context, main func(context.Context, func()) int) (int, error) {
 	h := &handler{ctx: ctx, main: main}
 	if err := svc.Run(Name, h); err != nil {
 		return 1, &Error{
@@ -305,7 +358,7 @@ func RunUnderSCM(ctx context.Context, main func(context.Context) int) (int, erro
 
 type handler struct {
 	ctx  context.Context //nolint:containedctx // svc.Handler has no room for one
-	main func(context.Context) int
+	main func(context.Context, func()) int
 	code int
 }
 
@@ -313,10 +366,13 @@ func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, changes
 	ctx, cancel := context.WithCancel(h.ctx)
 	defer cancel()
 	ended := make(chan int, 1)
-	go func() { ended <- h.main(ctx) }()
-	changes <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}
+	ready := make(chan struct{}, 1)
+	changes <- svc.Status{State: svc.StartPending, Accepts: svc.AcceptStop | svc.AcceptShutdown, WaitHint: uint32(startTimeout.Milliseconds())}
+	go func() { ended <- h.main(ctx, func() { ready <- struct{}{} }) }()
 	for {
 		select {
+		case <-ready:
+			changes <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}
 		case h.code = <-ended:
 			changes <- svc.Status{State: svc.StopPending}
 			// The service manager restarts a service that ends with an error.
@@ -331,6 +387,50 @@ func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, changes
 			}
 		}
 	}
+}
+
+// MakeMachineDir makes the folder of a machine-wide service: for administrators
+// to write, and for the service's account. One that is there already must belong
+// to an administrator: any user can make a folder in ProgramData, and what is in
+// this one is run.
+func MakeMachineDir(path string) error {
+	if d, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION); err == nil {
+		owner, _, err := d.Owner()
+		if err != nil {
+			return fmt.Errorf("cannot tell who owns %s: %w", path, err)
+		}
+		for _, known := range []windows.WELL_KNOWN_SID_TYPE{windows.WinBuiltinAdministratorsSid, windows.WinLocalSystemSid} {
+			if owner.IsWellKnown(known) {
+				return nil
+			}
+		}
+		u, err := windows.GetCurrentProcessToken().GetTokenUser()
+		if err != nil {
+			return fmt.Errorf("cannot find out who you are: %w", err)
+		}
+		if owner.Equals(u.User.Sid) {
+			return nil
+		}
+		return &Error{
+			fmt.Errorf("%s is there already and belongs to %s, who is no administrator", path, owner),
+			"look into it, then remove it",
+		}
+	}
+	// Protected: what ProgramData grants to all users is not inherited.
+	d, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;FA;;;CO)(A;OICI;0x1301bf;;;LS)")
+	if err != nil {
+		return fmt.Errorf("service: %w", err)
+	}
+	name, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return fmt.Errorf("service: %w", err)
+	}
+	sa := windows.SecurityAttributes{SecurityDescriptor: d}
+	sa.Length = uint32(unsafe.Sizeof(sa))
+	if err := windows.CreateDirectory(name, &sa); err != nil {
+		return fmt.Errorf("cannot make %s: %w", path, err)
+	}
+	return nil
 }
 
 // ProgramData is where the files of a machine-wide service are.

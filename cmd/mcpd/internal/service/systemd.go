@@ -502,10 +502,8 @@ func describe(st Status, u unitState) Status {
 		st.State, st.PID = Stopping, u.pid
 	case "failed":
 		st.State = Failed
-		st.Detail = "it ended by itself (" + ended(u) + ")"
-		if u.result == "start-limit-hit" {
-			st.Detail = "it ended by itself too often, so systemd has given up on it"
-		}
+		// It would be restarted, were it not for the limit.
+		st.Detail = "it ended by itself (" + ended(u) + ") too often, so systemd has given up on it"
 		st.Hint = "see why: " + st.Log + "; then: mcpd service start"
 	default:
 		st.State = Stopped
@@ -515,7 +513,7 @@ func describe(st Status, u unitState) Status {
 			st.Hint = "mcpd service install writes the unit for this program; mcpd service uninstall removes it"
 		}
 	}
-	if u.socketActive == "failed" {
+	if u.socketActive == "failed" && u.socketResult != "service-start-limit-hit" {
 		st.Detail = strings.TrimPrefix(st.Detail+"; systemd does not hold its port ("+u.socketResult+")", "; ")
 		if st.Hint == "" {
 			st.Hint = "another program may have the port; then: mcpd service stop, mcpd service start"

@@ -60,8 +60,6 @@ func renderUnit(d Definition) []byte {
 	}
 	p("Restart=on-failure")
 	p("RestartSec=2")
-	p("# A wrong command line does not get better by trying again.")
-	p("RestartPreventExitStatus=2")
 	p("WatchdogSec=60")
 	p("TimeoutStartSec=60")
 	p("# Calls in flight get drain_timeout to finish, then each server is stopped in steps.")
@@ -73,7 +71,6 @@ func renderUnit(d Definition) []byte {
 	p("LimitNOFILE=65536:524288")
 	p("LimitCORE=0")
 	p("TasksMax=8192")
-	p("UMask=0077")
 	if d.AllowSetuid {
 		p("# Servers may start setuid programs (sudo, snap), so no hardening that forbids it.")
 	} else {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,12 @@ func Status(text string) string {
 type Notifier struct {
 	socket   string
 	interval time.Duration // of the watchdog; 0 is none
+	ready    func()
 }
+
+// OnReady has fn called when the daemon is ready: for service managers that
+// are told otherwise. It is called before the daemon is made.
+func (n *Notifier) OnReady(fn func()) { n.ready = fn }
 
 // Take finds the service manager in the process's environment, and takes it out
 // of there so that no child process speaks in the daemon's name. It is called
@@ -55,6 +61,9 @@ func Take() (*Notifier, error) {
 // Notify sends states. An error means that a manager is there and was not
 // reached.
 func (n *Notifier) Notify(states ...string) error {
+	if n != nil && n.ready != nil && slices.Contains(states, Ready) {
+		n.ready()
+	}
 	if n == nil || n.socket == "" {
 		return nil
 	}

@@ -102,6 +102,20 @@ func TestWithoutAServiceManagerNothingHappens(t *testing.T) {
 	}, func(err error) { t.Error(err) })
 }
 
+func TestReadyIsToldOnceToWhoAsks(t *testing.T) {
+	n := take(t, map[string]string{"NOTIFY_SOCKET": ""})
+	told := 0
+	n.OnReady(func() { told++ })
+	for _, state := range []string{notify.Status("starts"), notify.Ready, notify.Stopping} {
+		if err := n.Notify(state); err != nil {
+			t.Error(err)
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
 func TestAManagerThatIsGoneIsAnError(t *testing.T) {
 	n := take(t, map[string]string{"NOTIFY_SOCKET": filepath.Join(t.TempDir(), "gone")})
 	if err := n.Notify(notify.Ready); err == nil {
