@@ -65,13 +65,21 @@ type Conn struct {
 	draining bool
 	drained  chan struct{}
 	lingers  time.Time // until when requests that were given up may still log
-	ended    error
-	done     chan struct{}
+	// cancelled are the subscriptions cancelled last, by their id modulo the
+	// length: servers that keep to the protocol do not answer them.
+	cancelled [64]cancelledListen
+	ended     error
+	done      chan struct{}
 
 	wg sync.WaitGroup // reader, writer and the goroutines of spawn
 	// life ends with the Conn and bounds mcpd's own requests on it.
 	life     context.Context
 	stopLife context.CancelFunc
+}
+
+type cancelledListen struct {
+	id    uint64
+	group *group
 }
 
 // eventSink takes what a server tells without being asked.
@@ -80,6 +88,9 @@ type eventSink interface {
 	clientSubscriptions() int
 	// subscriptionEvent takes a message that names a subscription.
 	subscriptionEvent(c *Conn, g *group, in *inbound)
+	// subscriptionAnswered tells that a server answered a subscription that
+	// was cancelled before.
+	subscriptionAnswered(c *Conn, g *group)
 	// subscriptionFailed tells that a subscription's answer cannot be used.
 	subscriptionFailed(c *Conn, g *group, reason error)
 	// legacyEvent takes a change notification of a legacy server.
@@ -314,6 +325,11 @@ func (c *Conn) cancel(ex *exchange, reason string) {
 		return
 	}
 	c.linger(ex)
+	if ex.group != nil {
+		c.mu.Lock()
+		c.cancelled[ex.id%uint64(len(c.cancelled))] = cancelledListen{id: ex.id, group: ex.group}
+		c.mu.Unlock()
+	}
 	buf := newBuffer(0)
 	buf.b = append(buf.b, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`...)
 	buf.b = strconv.AppendUint(buf.b, ex.id, 10)
@@ -647,6 +663,9 @@ func (c *Conn) receiveAnswer(in *inbound) {
 	}
 	if ex == nil {
 		// Late, twice, or never asked for.
+		if g := c.takeCancelled(id); ok && g != nil {
+			c.events.subscriptionAnswered(c, g)
+		}
 		if !in.msg.ID.Value.Present() && in.msg.Kind == jsonrpc.Error {
 			c.events.logLine("mcpd: the server reported an error without an id: " + clip(string(in.data)))
 		}
@@ -661,6 +680,19 @@ func (c *Conn) receiveAnswer(in *inbound) {
 	if !ex.box.put(in) {
 		in.release()
 	}
+}
+
+// takeCancelled gives the cancelled subscription that had an id, once.
+func (c *Conn) takeCancelled(id uint64) *group {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slot := &c.cancelled[id%uint64(len(c.cancelled))]
+	if slot.group == nil || slot.id != id {
+		return nil
+	}
+	g := slot.group
+	*slot = cancelledListen{}
+	return g
 }
 
 func (c *Conn) receiveNotification(in *inbound) {

@@ -185,7 +185,9 @@ type group struct {
 	granted filter
 	ack     *inbound // the server's acknowledgement of a group with params
 	refused error    // why it is no subscription; it is over then
-	held    []string // URIs subscribed at a legacy server
+	// renewing says that its request was cancelled only to be sent again.
+	renewing bool
+	held     []string // URIs subscribed at a legacy server
 }
 
 // subscriptions owns the listeners of one Upstream and their subscriptions at
@@ -295,7 +297,11 @@ func (s *subscriptions) tell(l *listener) {
 	}
 	if !live {
 		s.detach(l)
-		l.box.end(refusal)
+		if errors.Is(refusal, errNothingGranted) {
+			l.box.put(acknowledgement(filter{}), completion())
+		} else {
+			l.box.end(refusal)
+		}
 		return
 	}
 	if ack == nil {
@@ -359,7 +365,7 @@ func (s *subscriptions) leave(g *group) {
 		g.conn.legacy.release(g.held)
 	}
 	s.settle(g)
-	g.conn, g.ex, g.held, g.live = nil, nil, nil, false
+	g.conn, g.ex, g.held, g.live, g.renewing = nil, nil, nil, false, false
 }
 
 func (s *subscriptions) settle(g *group) {
@@ -489,6 +495,79 @@ func (s *subscriptions) refuse(g *group, reason error) {
 	}
 }
 
+// errNothingGranted is a subscription that the server acknowledged with nothing
+// and ended, as there is nothing to tell.
+var errNothingGranted = errors.New("the server granted nothing of it")
+
+// vanish takes a group away that was granted nothing and ended. Streams that
+// have other parts stay.
+func (s *subscriptions) vanish(g *group) {
+	g.refused = errNothingGranted
+	s.drop(g)
+	for l := range g.listeners {
+		switch {
+		case !l.acked:
+			s.tell(l)
+		case !slices.ContainsFunc(l.parts, func(part *group) bool { return part.refused == nil }):
+			l.box.put(completion())
+			s.detach(l)
+		}
+	}
+}
+
+// answered takes the answer to a subscription that was cancelled. A server that
+// gives one may be of those that then forget who listens for lists on the
+// connection, whatever the subscription was for: so that one is made anew. Its
+// listeners are told to read again, as with a new process.
+func (s *subscriptions) answered(c *Conn, g *group) {
+	if g.key == keyOfLists {
+		s.renewed(c, g)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewLists(c)
+}
+
+// renewTimeout is how long the answer to a subscription that was cancelled is
+// waited for. A server that keeps to the protocol gives none.
+const renewTimeout = time.Second
+
+// renewLists cancels the subscription to lists. It is made again once the
+// server has answered, as only then it has surely forgotten the old one.
+func (s *subscriptions) renewLists(c *Conn) {
+	g := s.groups[keyOfLists]
+	if g == nil || g.conn != c || g.ex == nil || !g.live {
+		return
+	}
+	g.renewing, g.live = true, false
+	settled := make(chan struct{})
+	g.settled = settled
+	c.cancel(g.ex, "it is made anew")
+	g.ex = nil
+	c.spawn(func() {
+		timer := time.NewTimer(renewTimeout)
+		defer timer.Stop()
+		select {
+		case <-settled:
+		case <-c.life.Done():
+		case <-timer.C:
+			s.renewed(c, g)
+		}
+	})
+}
+
+// renewed makes the subscription to lists again.
+func (s *subscriptions) renewed(c *Conn, g *group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.renewing && g.conn == c && s.groups[g.key] == g {
+		s.settle(g)
+		g.renewing = false
+		s.begin(g, c)
+	}
+}
+
 // refusedError is a server's own error in place of an acknowledgement.
 type refusedError struct{ in *inbound }
 
@@ -504,11 +583,21 @@ func (s *subscriptions) event(c *Conn, g *group, in *inbound) {
 	switch in.msg.Kind {
 	case jsonrpc.Result:
 		g.ex = nil
-		s.end(g)
+		if g.live && g.granted.equal(filter{}) {
+			s.vanish(g)
+		} else {
+			s.end(g)
+		}
+		if g.key != keyOfLists {
+			s.renewLists(c)
+		}
 		return
 	case jsonrpc.Error:
 		g.ex = nil
 		s.refuse(g, &refusedError{in})
+		if g.key != keyOfLists {
+			s.renewLists(c)
+		}
 		return
 	}
 	method, err := jsonrpc.Unquote(in.data, in.msg.Method.Value)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -266,6 +267,144 @@ func TestNoListAndNoResourceIsInTwoSubscriptionsAtTheServer(t *testing.T) {
 	}
 }
 
+// forgetful is a server that keeps one subscription per topic and connection,
+// the newest, forgets topics of others when one of them ends, and answers what
+// was cancelled. A widely used SDK is like that.
+type forgetful struct {
+	mu     sync.Mutex
+	p      *process
+	newest map[string]json.RawMessage // by list or URI
+	open   map[string][]string        // the topics of each open subscription
+}
+
+const allLists = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true}}`
+
+func (f *forgetful) react() reaction {
+	return modernServer(allLists, func(p *process, q request, _ string) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.p != p {
+			f.p, f.newest, f.open = p, map[string]json.RawMessage{}, map[string][]string{}
+		}
+		switch q.Method {
+		case methodListen:
+			var n struct {
+				ToolsListChanged, PromptsListChanged, ResourcesListChanged bool
+				ResourceSubscriptions                                      []string
+			}
+			_ = json.Unmarshal(q.Params.Notifications, &n)
+			topics := n.ResourceSubscriptions
+			for name, on := range map[string]bool{"tools": n.ToolsListChanged, "prompts": n.PromptsListChanged, "resources": n.ResourcesListChanged} {
+				if on {
+					topics = append(topics, name)
+				}
+			}
+			for _, t := range topics {
+				f.newest[t] = q.ID
+			}
+			p.ack(q.ID, string(q.Params.Notifications))
+			if len(topics) == 0 {
+				f.end(p, q.ID)
+				return true
+			}
+			f.open[string(q.ID)] = topics
+		case notifyCancelled:
+			if _, ok := f.open[string(q.Params.RequestID)]; ok {
+				f.end(p, q.Params.RequestID)
+			}
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+func (f *forgetful) end(p *process, id json.RawMessage) {
+	for _, t := range append(f.open[string(id)], "tools", "prompts", "resources") {
+		delete(f.newest, t)
+	}
+	delete(f.open, string(id))
+	p.answer(id, `{"resultType":"complete","_meta":{`+subID+`:`+string(id)+`}}`)
+}
+
+// change tells a change to whom the server remembers.
+func (f *forgetful) change(topic string) {
+	settle()
+	f.mu.Lock()
+	id := f.newest[topic]
+	p := f.p
+	f.mu.Unlock()
+	switch {
+	case id == nil:
+	case strings.Contains(topic, ":"):
+		p.tell(id, notifyResourceUpdated, `"uri":"`+topic+`",`)
+	default:
+		p.tell(id, "notifications/"+topic+"/list_changed", "")
+	}
+	settle()
+}
+
+func TestEveryListenerHearsOfEachChangeAlsoFromAServerThatForgets(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := &forgetful{}
+		r := newRig(t, rigOptions{react: f.react(), quiet: true})
+		r.up()
+		tools := r.listen("1", toolsOnly)
+		tools.want(ackFor("1", toolsOnly))
+		hears := func() {
+			t.Helper()
+			f.change("tools")
+			tools.want(changeFor("1", notifyToolsChanged, ""))
+		}
+		hears()
+		both := r.listen("2", `{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}`)
+		both.next()
+		hears()
+		both.want(changeFor("2", notifyToolsChanged, ""))
+		f.change("file:///a")
+		both.want(changeFor("2", notifyResourceUpdated, `"uri":"file:///a",`))
+		third := r.listen("3", uriA)
+		third.next()
+		both.leave() // its resource is still listened to
+		settle()
+		hears()
+		f.change("file:///a")
+		third.want(changeFor("3", notifyResourceUpdated, `"uri":"file:///a",`))
+		third.leave() // with the last one the server forgets the lists
+		settle()
+		tools.want(changeFor("1", notifyToolsChanged, "")) // who knows what was missed
+		hears()
+		r.upstream.Close()
+		tools.want(resultFor("1"))
+		r.atRest()
+	})
+}
+
+func TestASubscriptionGrantedNothingEndsNoStreamThatHasOtherParts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+		p := r.up()
+		both := r.beginListen("1", `{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}`)
+		alone := r.beginListen("2", uriA)
+		settle()
+		ids := p.parts(2)
+		p.ack(ids[lists], toolsOnly)
+		p.ack(ids[uriA], `{}`)
+		p.answer(ids[uriA], `{"resultType":"complete"}`)
+		p.expect(notifyCancelled)
+		p.ack(p.parts(1)[lists], toolsOnly)
+		settle()
+		r.upstream.Close()
+		for i, want := range []string{ackFor("2", `{}`), resultFor("2")} {
+			sameJSON(t, alone.wait().events()[i], want)
+		}
+		got := both.wait().events()
+		sameJSON(t, got[0], ackFor("1", toolsOnly))
+		sameJSON(t, got[len(got)-1], resultFor("1"))
+		r.atRest()
+	})
+}
+
 func TestAnUnknownFilterIsSentAsItWasWrittenAndSharedOnlyByItsLike(t *testing.T) {
 	filter := `"notifications":{"x":[1.0],"toolsListChanged":true}`
 	meta := func(members string) string { return filter + "," + metaWith(members) }
@@ -335,6 +474,9 @@ func TestAListenerIsAcknowledgedOnceAllPartsOfItsFilterAreSettled(t *testing.T) 
 		p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no such resource"}}`, ids[uriA])
 		settle()
 		p.ack(ids[uriB], uriB)
+		// The lists are asked for anew, as the server may have forgotten them.
+		p.expect(notifyCancelled)
+		p.ack(p.parts(1)[lists], promptsOnly)
 		settle()
 		p.tell(ids[uriB], notifyResourceUpdated, `"uri":"file:///b",`)
 		settle()

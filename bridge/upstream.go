@@ -205,6 +205,9 @@ func (u *Upstream) clientSubscriptions() int { return int(u.subs.clients.Load())
 // subscriptionEvent implements eventSink.
 func (u *Upstream) subscriptionEvent(c *Conn, g *group, in *inbound) { u.subs.event(c, g, in) }
 
+// subscriptionAnswered implements eventSink.
+func (u *Upstream) subscriptionAnswered(c *Conn, g *group) { u.subs.answered(c, g) }
+
 // subscriptionFailed implements eventSink.
 func (u *Upstream) subscriptionFailed(c *Conn, g *group, reason error) { u.subs.failed(c, g, reason) }
 
