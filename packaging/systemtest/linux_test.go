@@ -409,7 +409,8 @@ func TestDebianPackageLivesItsLifeOnARealSystemd(t *testing.T) {
 		if got := b.belongings(t); !slices.Equal(got, want) {
 			t.Errorf("left behind:\n%s", strings.Join(got, "\n"))
 		}
-		if out := b.must(t, "systemctl", "--user", "list-unit-files", "--no-legend", "mcpd*"); out != "" {
+		// It exits 1 where there is nothing to list.
+		if out, _ := b.as(t.Context(), "tester", "systemctl", "--user", "list-unit-files", "--no-legend", "mcpd*"); out != "" {
 			t.Errorf("systemd knows of: %s", out)
 		}
 	})

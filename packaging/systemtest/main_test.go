@@ -44,7 +44,12 @@ func TestMain(m *testing.M) {
 			_, err = l.Accept()
 		}
 	default:
-		os.Exit(m.Run())
+		code := m.Run()
+		if err := os.RemoveAll(toolsDir()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -112,17 +117,36 @@ func needTools(t *testing.T, packages map[string]string) {
 	}
 }
 
-// command runs a program and returns what it says on stdout.
-func command(ctx context.Context, env []string, name string, args ...string) (string, error) {
+// command runs a program and returns what it says on stdout. Its output goes to
+// files: what it leaves running in the background may hold on to a pipe.
+func command(ctx context.Context, env []string, name string, args ...string) (_ string, err error) {
+	dir, err := os.MkdirTemp("", "mcpd-command-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, out, stderr.String())
+	var outputs [2]*os.File
+	for i := range outputs {
+		if outputs[i], err = os.Create(filepath.Join(dir, fmt.Sprint(i))); err != nil {
+			return "", err
+		}
+		defer func() { err = errors.Join(err, outputs[i].Close()) }()
 	}
-	return strings.TrimSpace(string(out)), err
+	cmd.Stdout, cmd.Stderr = outputs[0], outputs[1]
+	err = cmd.Run()
+	var texts [2]string
+	for i, f := range outputs {
+		data, rerr := os.ReadFile(f.Name())
+		texts[i], err = string(data), errors.Join(err, rerr)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, texts[0], texts[1])
+	}
+	return strings.TrimSpace(texts[0]), err
 }
 
 // packages makes packages of this source under a version and returns the folder.
@@ -140,7 +164,7 @@ func packages(t *testing.T, version, kinds, targets string) string {
 // tools builds the tools of packaging once for all tests of a run.
 func tools(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("mcpd-packaging-tools-%d", os.Getpid()))
+	dir := toolsDir()
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -150,6 +174,10 @@ func tools(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+func toolsDir() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("mcpd-packaging-tools-%d", os.Getpid()))
 }
 
 // eventually waits until something holds.

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,8 +115,7 @@ func inside(text, element string) string {
 	if !ok {
 		return ""
 	}
-	// Quotes may be written in either way.
-	return strings.NewReplacer("&#34;", `"`, "&quot;", `"`, "&#39;", "'", "&apos;", "'").Replace(value)
+	return html.UnescapeString(value) // which knows what XML does
 }
 
 func (t *task) Uninstall(ctx context.Context) (Outcome, error) {
@@ -183,7 +183,7 @@ func (t *task) Status(ctx context.Context) (Status, error) {
 		return st, nil
 	}
 	st.File = "task " + t.path()
-	st.Enabled = !strings.Contains(inside(text, "Settings"), "<Enabled>false</Enabled>")
+	st.Enabled = !strings.Contains(inside(text, "Settings"), "<Enabled>false</Enabled>") && !strings.Contains(inside(text, "LogonTrigger"), "<Enabled>false</Enabled>")
 	if _, log, ok := strings.Cut(inside(text, "Arguments"), "--log-file "); ok {
 		st.Log = "Get-Content -Tail 20 -Wait " + log
 	}
