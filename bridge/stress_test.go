@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,11 +12,35 @@ import (
 // TestManyClientsAtOnceOverRealConnectionsWhileProcessesDie lets the scheduler
 // choose the order of things, which a bubble does not.
 func TestManyClientsAtOnceOverRealConnectionsWhileProcessesDie(t *testing.T) {
-	var lines atomic.Int64
-	r := newRig(t, rigOptions{loopback: true, quiet: true, react: modernServer(`{}`, func(p *process, q request, _ string) bool {
+	var (
+		lines  atomic.Int64
+		r      *rig
+		starts sync.WaitGroup
+	)
+	ctx, stop := context.WithCancel(t.Context())
+	// Like a supervisor, it starts the next process without being asked: a
+	// listener may be the only one that still waits for it.
+	restart := func() {
+		starts.Go(func() {
+			r.pool.mu.Lock()
+			conn := r.pool.conn
+			r.pool.mu.Unlock()
+			if conn != nil {
+				select {
+				case <-conn.Done():
+				case <-ctx.Done():
+					return
+				}
+			}
+			_, _ = r.pool.Acquire(ctx)
+		})
+	}
+	defer stop()
+	r = newRig(t, rigOptions{loopback: true, quiet: true, react: modernServer(`{}`, func(p *process, q request, _ string) bool {
 		switch {
 		case lines.Add(1)%101 == 0:
 			p.die()
+			restart()
 		case q.Method == methodListen:
 			p.ack(q.ID, string(q.Params.Notifications))
 			p.tell(q.ID, notifyToolsChanged, "")
@@ -70,6 +95,8 @@ func TestManyClientsAtOnceOverRealConnectionsWhileProcessesDie(t *testing.T) {
 	}
 	wg.Wait()
 	r.active.Wait()
+	stop()
+	starts.Wait()
 	if s := r.upstream.Stats(); s.InFlight != 0 || s.Listeners != 0 {
 		t.Errorf("left behind: %+v", s)
 	}
