@@ -58,8 +58,10 @@ func newWindows(t *testing.T) *windows {
 	for _, c := range [][]string{
 		{"x86_64-w64-mingw32-gcc", "-shared", "-O2", "-o", library, source, "-ladvapi32"},
 		{"wine", "wineboot", "-i"},
+		{"wineserver", "-w"}, // until all that made it has ended
 		{"cp", library, filepath.Join(w.disk, "windows", "system32")},
-		{"wineserver", "-p"}, // services live on between commands
+		{"wineserver", "-p"},     // services live on between commands
+		{"wine", "net", "start"}, // which waits for the service manager
 	} {
 		if _, err := command(t.Context(), w.env, c[0], c[1:]...); err != nil {
 			t.Fatal(err)

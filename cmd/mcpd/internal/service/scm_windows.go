@@ -229,11 +229,31 @@ func (m scm) Start(ctx context.Context) error {
 		if st.State == svc.Running {
 			return nil
 		}
-		if err := s.Start(); err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
+		if err := start(ctx, s); err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
 			return &Error{fmt.Errorf("the service does not start: %w", err), "see its log: " + logOf(s)}
 		}
 		return wait(ctx, s, svc.Running)
 	})
+}
+
+// start starts a service. While another one is being started, as when the
+// machine has just come up, the manager refuses; that passes.
+func start(ctx context.Context, s *mgr.Service) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(waitStep)
+	defer tick.Stop()
+	for {
+		err := s.Start()
+		if !errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
 }
 
 func (m scm) Stop(ctx context.Context) error {
