@@ -292,6 +292,29 @@ func TestAListenerOfALegacyServerThatLeavesAtOnceLeavesNoSubscriptionBehind(t *t
 	})
 }
 
+func TestAListenerToAResourceAndToOneBelowItHearsOnceFromALegacyServer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: legacyServer("2025-06-18", fullLegacy, func(p *process, q request, _ string) bool {
+			if q.ID != nil {
+				p.answer(q.ID, `{}`)
+			}
+			return false
+		})})
+		p := r.up()
+		call := r.beginListen("1", `{"resourceSubscriptions":["x:/d","x:/d/f"]}`)
+		settle()
+		p.say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:/d/f"}}`)
+		settle()
+		r.upstream.Close()
+		got := call.wait().events()
+		if len(got) != 3 {
+			t.Fatalf("got %q", got)
+		}
+		sameJSON(t, got[1], changeFor("1", notifyResourceUpdated, `"uri":"x:/d/f",`))
+		r.atRest()
+	})
+}
+
 func TestARestartOfALegacyServerSubscribesAgainAndTellsToReadAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, rigOptions{react: legacyServer("2025-06-18", fullLegacy, func(p *process, q request, _ string) bool {

@@ -228,7 +228,15 @@ func (l *legacyCalls) add(principal string, id []byte, ex *exchange, conn *Conn)
 	}
 }
 
+// shortestDistinctID is the length, in bytes of JSON, from which a string is
+// taken for an id that no other client uses, like a UUID. Numbers that clients
+// count up name another client's request as easily as their own.
+const shortestDistinctID = 18
+
 func (l *legacyCalls) cancel(principal string, id []byte) {
+	if len(id) < shortestDistinctID || id[0] != '"' {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var found *exchange

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"mcpd/bridge/jsonrpc"
+	"mcpd/security"
 )
 
 // listen serves subscriptions/listen: a stream that stays open until the
@@ -43,7 +44,11 @@ func (u *Upstream) listen(rs *response, in *incoming) error {
 		return err
 	}
 	defer u.subs.unsubscribe(l)
-	p := pump{rs: rs, box: l.box, handle: func(got *inbound) (bool, error) {
+	revoked := func() bool { return !security.StillAccepted(ctx) }
+	p := pump{rs: rs, box: l.box, revoked: revoked, handle: func(got *inbound) (bool, error) {
+		if revoked() {
+			return true, errRevoked
+		}
 		if got.msg.Kind == jsonrpc.Notification {
 			return false, rs.event(got.data, got.msg.HasNewline, ownIDs(got, id))
 		}
@@ -55,12 +60,20 @@ func (u *Upstream) listen(rs *response, in *incoming) error {
 		got := refused.in
 		return rs.message(statusOfChildError(string(got.msg.Err.Code.Of(got.data))), got.data, got.msg.HasNewline, ownIDs(got, id))
 	}
+	if errors.Is(err, errRevoked) {
+		u.logger.Info("a listen stream was ended: its token is no longer good")
+		got := completion()
+		return rs.message(http.StatusOK, got.data, false, ownIDs(got, id))
+	}
 	if errors.Is(err, errSlowReader) {
 		u.logger.Warn("a listen stream was ended: its client reads too slowly")
 		return errClientGone
 	}
 	return err
 }
+
+// errRevoked ends a stream whose token was revoked, rotated, or has expired.
+var errRevoked = errors.New("the token is no longer good")
 
 // readListen reads what a client wants to be told.
 func readListen(in *incoming) (listenRequest, error) {
@@ -71,6 +84,13 @@ func readListen(in *incoming) (listenRequest, error) {
 	f, unknown, err := parseFilter(data, m.Param.Notifications.Value)
 	if err != nil {
 		return listenRequest{}, invalidParams("%v", err)
+	}
+	size := 0
+	for _, uri := range f.uris {
+		size += len(uri)
+	}
+	if size > mostURIBytes {
+		return listenRequest{}, invalidParams("params.notifications.resourceSubscriptions holds more than %d bytes", mostURIBytes)
 	}
 	if len(f.uris) > mostURIs {
 		return listenRequest{}, invalidParams("params.notifications.resourceSubscriptions has more than %d URIs", mostURIs)
@@ -104,8 +124,12 @@ func readListen(in *incoming) (listenRequest, error) {
 	return listenRequest{key: string(key), filter: f, params: bytes.Clone(edited.Params.Of(line))}, nil
 }
 
-// mostURIs bounds one filter: each resource is a subscription at the server.
-const mostURIs = 1000
+// mostURIs and mostURIBytes bound one filter: each resource is a subscription at
+// the server, and all of it is kept as long as the stream.
+const (
+	mostURIs     = 1000
+	mostURIBytes = 256 << 10
+)
 
 // isOwnMeta reports metadata that tells one client or one request from another
 // but changes nothing of what a subscription delivers.

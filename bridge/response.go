@@ -160,6 +160,8 @@ type pump struct {
 	inactivity, total time.Duration
 	// handle takes over a message. Any message counts as activity.
 	handle func(in *inbound) (last bool, err error)
+	// revoked is asked in quiet times whether the stream must end; nil never.
+	revoked func() bool
 }
 
 func (p *pump) run(ctx context.Context) error {
@@ -202,6 +204,8 @@ func (p *pump) run(ctx context.Context) error {
 				return &timeoutError{after: p.total, total: true}
 			case p.inactivity > 0 && now.Sub(active) >= p.inactivity:
 				return &timeoutError{after: p.inactivity}
+			case p.revoked != nil && p.revoked():
+				return errRevoked
 			case now.Sub(wrote) >= keepAliveInterval:
 				wrote = now
 				if p.rs.sse {

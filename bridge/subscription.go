@@ -386,6 +386,9 @@ func (s *subscriptions) adopt(conn *Conn) {
 	s.conn = conn
 	for _, key := range slices.Sorted(maps.Keys(s.groups)) {
 		g := s.groups[key]
+		if g == nil {
+			continue // it went with another one that could not be begun
+		}
 		s.leave(g)
 		if g.permanent = false; len(g.listeners) == 0 {
 			delete(s.groups, g.key)
@@ -419,6 +422,9 @@ func (s *subscriptions) watchTools(conn *Conn) {
 
 // begin subscribes a group at conn.
 func (s *subscriptions) begin(g *group, conn *Conn) {
+	if s.groups[g.key] != g {
+		return // its last listener went with a part that could not be begun
+	}
 	g.conn, g.live = conn, false
 	settled := make(chan struct{})
 	g.settled = settled
@@ -724,14 +730,22 @@ func (s *subscriptions) legacyEvent(c *Conn, method string, in *inbound) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	told := make(map[*listener]bool)
 	for _, g := range s.groups {
 		if g.conn != c || !g.live {
 			continue
 		}
 		switch method {
 		case notifyResourceUpdated:
-			if slices.ContainsFunc(g.granted.uris, func(sub string) bool { return covers(sub, uri) }) {
-				s.deliver(g, method, in)
+			if !slices.ContainsFunc(g.granted.uris, func(sub string) bool { return covers(sub, uri) }) {
+				continue
+			}
+			// Who listens to a resource and to one below it hears once.
+			for l := range g.listeners {
+				if l.acked && !told[l] && l.granted.allows(method) {
+					told[l] = true
+					l.box.put(in)
+				}
 			}
 		case notifyToolsChanged, notifyPromptsChanged, notifyResourcesChanged:
 			s.deliver(g, method, in)

@@ -405,6 +405,31 @@ func TestASubscriptionGrantedNothingEndsNoStreamThatHasOtherParts(t *testing.T) 
 	})
 }
 
+func TestListenersThatANewProcessHasNoRoomForEndAndTheOthersGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, granting(nil)), limits: Limits{MaxQueueBytes: 5000}, quiet: true})
+		p := r.up()
+		var calls []*call
+		for i := range 20 {
+			calls = append(calls, r.beginListen(fmt.Sprint(i), fmt.Sprintf(`{"resourceSubscriptions":["u:%d/a","u:%d/b"]}`, i, i)))
+			settle()
+		}
+		p.die()
+		settle()
+		r.up() // 40 subscriptions at once, and room for two
+		settle()
+		if n := r.upstream.Stats().Listeners; n == 20 {
+			t.Error("there was room for all: the test tests nothing")
+		}
+		r.upstream.Close()
+		for i, c := range calls {
+			got := c.wait().events()
+			sameJSON(t, got[len(got)-1], resultFor(fmt.Sprint(i)))
+		}
+		r.atRest()
+	})
+}
+
 func TestAnUnknownFilterIsSentAsItWasWrittenAndSharedOnlyByItsLike(t *testing.T) {
 	filter := `"notifications":{"x":[1.0],"toolsListChanged":true}`
 	meta := func(members string) string { return filter + "," + metaWith(members) }

@@ -171,10 +171,13 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, router Router) {
 		return
 	}
 
-	var principal *Principal
+	var (
+		principal *Principal
+		bearer    string
+	)
 	if !route.Public {
 		var err error
-		if principal, err = g.authenticate(r); err != nil {
+		if principal, bearer, err = g.authenticate(r); err != nil {
 			g.noteToken(r, err)
 			header["Www-Authenticate"] = g.fixed.challenge
 			g.refuse(w, http.StatusUnauthorized, bodyToken)
@@ -192,23 +195,23 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, router Router) {
 		return
 	}
 	if principal != nil {
-		r = r.WithContext(WithPrincipal(r.Context(), principal))
+		r = r.WithContext(withAccepted(r.Context(), principal, g.auth, bearer))
 	}
 	route.Handler.ServeHTTP(w, r)
 }
 
 // authenticate reads the token from the Authorization field and nowhere else:
 // a query string ends up in histories and logs.
-func (g *Gate) authenticate(r *http.Request) (*Principal, error) {
-	token, ok := bearerToken(r.Header["Authorization"])
+func (g *Gate) authenticate(r *http.Request) (principal *Principal, bearer string, err error) {
+	bearer, ok := bearerToken(r.Header["Authorization"])
 	if !ok {
-		return nil, ErrNoToken
+		return nil, "", ErrNoToken
 	}
-	principal, err := g.auth.Authenticate(token)
+	principal, err = g.auth.Authenticate(bearer)
 	if err == nil && principal == nil {
-		return nil, errors.New("the token was accepted without a principal")
+		err = errors.New("the token was accepted without a principal")
 	}
-	return principal, err
+	return principal, bearer, err
 }
 
 func (g *Gate) refuse(w http.ResponseWriter, status int, body string) {

@@ -31,14 +31,40 @@ func (p *Principal) MayUse(server string) bool {
 
 type principalKey struct{}
 
+// accepted is what the gate accepted a request for.
+type accepted struct {
+	principal *Principal
+	auth      Authenticator // nil where nothing can be checked again
+	bearer    string
+}
+
 // WithPrincipal returns a context that carries p.
 func WithPrincipal(ctx context.Context, p *Principal) context.Context {
-	return context.WithValue(ctx, principalKey{}, p)
+	return context.WithValue(ctx, principalKey{}, &accepted{principal: p})
+}
+
+// withAccepted is WithPrincipal for a request whose token can be checked again.
+func withAccepted(ctx context.Context, p *Principal, auth Authenticator, bearer string) context.Context {
+	return context.WithValue(ctx, principalKey{}, &accepted{principal: p, auth: auth, bearer: bearer})
 }
 
 // PrincipalFrom returns the Principal that the gate accepted for this request.
 // There is none on a public route.
 func PrincipalFrom(ctx context.Context) (*Principal, bool) {
-	p, ok := ctx.Value(principalKey{}).(*Principal)
-	return p, ok && p != nil
+	a, ok := ctx.Value(principalKey{}).(*accepted)
+	if !ok || a.principal == nil {
+		return nil, false
+	}
+	return a.principal, true
+}
+
+// StillAccepted reports whether the token of a request is still good: a stream
+// outlives the check at its beginning, and must not outlive the token.
+func StillAccepted(ctx context.Context) bool {
+	a, ok := ctx.Value(principalKey{}).(*accepted)
+	if !ok || a.auth == nil {
+		return ok
+	}
+	_, err := a.auth.Authenticate(a.bearer)
+	return err == nil
 }

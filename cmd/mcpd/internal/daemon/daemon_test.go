@@ -20,6 +20,7 @@ import (
 	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/cmd/mcpd/internal/instance"
 	"mcpd/config"
+	"mcpd/security"
 )
 
 func TestOnlyWhatChangedIsTouched(t *testing.T) {
@@ -615,6 +616,52 @@ func TestAServerIsStoppedAndStartedByHand(t *testing.T) {
 	r.ready("s")
 	if _, err := r.control.Act(r.ctx(), "s", "dance"); err == nil {
 		t.Error("there is no such action")
+	}
+}
+
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	r := start(t, head+child(t, "one", nil))
+	r.ready("one")
+	token, _, err := r.d.tokens.Create("guest", security.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},` +
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	req, err := http.NewRequestWithContext(r.ctx(), http.MethodPost, r.url("one"), strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = http.Header{
+		"Authorization": {"Bearer " + token.Reveal()}, "Content-Type": {"application/json"},
+		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"},
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	in := bufio.NewReader(resp.Body)
+	next := func() string {
+		for {
+			line, err := in.ReadString('\n')
+			if data, ok := strings.CutPrefix(line, "data: "); ok || err != nil {
+				return data
+			}
+		}
+	}
+	if got := next(); !strings.Contains(got, "acknowledged") {
+		t.Fatalf("got %q", got)
+	}
+	if err := r.d.tokens.Revoke("guest"); err != nil {
+		t.Fatal(err)
+	}
+	r.mustCall("one", "change", `{"kind":"tools"}`)
+	if got := next(); !strings.Contains(got, `"resultType":"complete"`) {
+		t.Errorf("after the revocation the stream said %q", got)
+	}
+	if got := next(); got != "" {
+		t.Errorf("and then %q", got)
 	}
 }
 
