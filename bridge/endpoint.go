@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -91,6 +92,23 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) 
 // errClientGone says that the client closed its stream: nothing is answered.
 var errClientGone = errors.New("the client disconnected")
 
+// ErrStopping is the cause with which the daemon cancels the context of the
+// requests that it gives up when it stops. Their clients are still there.
+var ErrStopping = errors.New("mcpd is being stopped")
+
+// goneOr says why the context of a request has ended: its client has left, or
+// the daemon gives the request up, of which the server may have seen something.
+func goneOr(ctx context.Context, sent bool) error {
+	switch {
+	case !errors.Is(context.Cause(ctx), ErrStopping):
+		return errClientGone
+	case sent:
+		return &lostError{cause: ErrStopping, sent: true}
+	default:
+		return unavailable(time.Second, "%v; the request was not begun", ErrStopping)
+	}
+}
+
 // admit runs the checks in their fixed order up to the message itself.
 func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, error) {
 	p, ok := security.PrincipalFrom(in.http.Context())
@@ -177,7 +195,7 @@ func (e *Endpoint) readBody(rs *response, in *incoming) error {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return faultf(http.StatusBadRequest, codeInvalidRequest, "the request body did not come within %v", bodyReadTimeout)
 		case r.Context().Err() != nil:
-			return errClientGone
+			return goneOr(r.Context(), false)
 		default:
 			return faultf(http.StatusBadRequest, codeInvalidRequest, "the request body could not be read: %v", err)
 		}

@@ -80,6 +80,9 @@ type lostError struct {
 }
 
 func (e *lostError) Error() string {
+	if errors.Is(e.cause, ErrStopping) {
+		return fmt.Sprintf("%v, and the answer was not waited for any longer", e.cause)
+	}
 	return fmt.Sprintf("the server's process ended before it answered: %v", e.cause)
 }
 

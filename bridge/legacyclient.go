@@ -69,7 +69,7 @@ func (u *Upstream) initialize(rs *response, in *incoming) error {
 	conn, err := u.acquire(in.http.Context())
 	if err != nil {
 		if in.http.Context().Err() != nil {
-			return errClientGone
+			return goneOr(in.http.Context(), false)
 		}
 		return err
 	}

@@ -28,7 +28,7 @@ func (u *Upstream) listen(rs *response, in *incoming) error {
 	// The server has to be up for the acknowledgement; a lazy one is started.
 	if _, err := u.acquire(ctx); err != nil {
 		if ctx.Err() != nil {
-			return errClientGone
+			return goneOr(ctx, false)
 		}
 		return err
 	}

@@ -207,7 +207,7 @@ func (u *Upstream) call(rs *response, in *incoming) error {
 		conn, err := u.acquireWithin(ctx, begin, limits.MaxRequestTime)
 		if err != nil {
 			if ctx.Err() != nil {
-				return errClientGone
+				return goneOr(ctx, false)
 			}
 			return err
 		}
@@ -225,7 +225,7 @@ func (u *Upstream) call(rs *response, in *incoming) error {
 				return err
 			}
 			if err := wait(ctx, pause); err != nil {
-				return errClientGone
+				return goneOr(ctx, false)
 			}
 			pause = min(2*pause, longestPause)
 		case isLost && isRead(in.method) && !repeated:
@@ -274,7 +274,7 @@ func (u *Upstream) outcomeUnknown(rs *response, in *incoming, err error) error {
 	case in.method != methodToolsCall:
 		return err
 	case errors.As(err, &lost):
-		what = "the server's process ended before it answered (" + lost.cause.Error() + ")"
+		what = lost.Error()
 	case errors.As(err, &timeout):
 		what = "there was " + timeout.Error()
 	case errors.As(err, &oversize):
@@ -366,7 +366,7 @@ func (u *Upstream) checkMirrors(ctx context.Context, in *incoming, conn *Conn, m
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return errClientGone
+		return goneOr(ctx, false)
 	case bounded.Err() != nil:
 		return faultf(http.StatusGatewayTimeout, CodeTimeout,
 			"server %q did not give its tool list within request_timeout (%v), so the tool was not called", u.name, most)

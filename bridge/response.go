@@ -193,7 +193,7 @@ func (p *pump) run(ctx context.Context) error {
 		select {
 		case <-p.box.wake:
 		case <-ctx.Done():
-			return errClientGone
+			return goneOr(ctx, true)
 		case <-timer.C:
 			now := time.Now()
 			if p.rs.lastWrite.After(wrote) {

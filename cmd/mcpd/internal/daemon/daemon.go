@@ -79,7 +79,7 @@ type Daemon struct {
 	state   atomic.Pointer[state]
 
 	stopping    chan struct{}      // closed when the daemon stops
-	cancelBase  context.CancelFunc // ends the requests in flight
+	cancelBase  context.CancelCauseFunc // ends the requests in flight
 	serverGroup sync.WaitGroup     // one for each server
 	// gone is closed, by name, when the last server that left the config is
 	// gone. It belongs to the reload loop.
@@ -157,7 +157,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.memory = openMemory(filepath.Join(o.StateDir, "commands.json"), o.Logger)
 	d.gate = security.NewGate(d.tokens, d.policy(started), o.Logger)
 	d.endpoint = bridge.NewEndpoint(started.Security.MaxRequestBytes, o.Logger)
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	d.cancelBase = cancel
 	d.http = &http.Server{
 		Handler:                      boundedBody(literalPath(d.gate.Handler(router{d.endpoint, control.NewAPI(d, o.Logger)}))),
@@ -206,7 +206,7 @@ func (d *Daemon) Close() error {
 		}
 	}
 	if d.cancelBase != nil {
-		d.cancelBase()
+		d.cancelBase(bridge.ErrStopping)
 	}
 	if d.instance != nil {
 		errs = append(errs, d.instance.Release())
@@ -273,6 +273,10 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan os.Signal) (err error) {
 	return err
 }
 
+// lastWordsTimeout bounds how long clients may take to read why their call was
+// given up.
+const lastWordsTimeout = 2 * time.Second
+
 // shutdown ends in order: the listen streams, the calls, the children.
 func (d *Daemon) shutdown(hurry <-chan os.Signal, stopServers context.CancelFunc) {
 	close(d.stopping)
@@ -298,7 +302,13 @@ func (d *Daemon) shutdown(hurry <-chan os.Signal, stopServers context.CancelFunc
 	group.Wait()
 	if err != nil {
 		d.logger.Warn("some calls had not ended and are given up")
-		d.cancelBase()
+		// Each of them is told so, and given a moment to be told.
+		d.cancelBase(bridge.ErrStopping)
+		last, cancel := context.WithTimeout(context.Background(), lastWordsTimeout)
+		defer cancel()
+		if err := d.http.Shutdown(last); err != nil {
+			d.logger.Debug("some clients did not read why their call was given up", "error", err)
+		}
 		if err := d.http.Close(); err != nil {
 			d.logger.Debug("closing connections", "error", err)
 		}
