@@ -138,7 +138,7 @@ func faultOf(server string, err error) *Fault {
 		}
 		return faultf(http.StatusBadGateway, CodeServerFault, "server %q: %v", server, lost)
 	case errors.As(err, &later):
-		return unavailable(later.RetryDelay(), "server %q is not available: %s", server, later.Error())
+		return unavailable(later.RetryDelay(), "%s", later.Error()) // it names the server
 	case errors.As(err, &oversize):
 		return faultf(http.StatusBadGateway, CodeServerFault,
 			"server %q: %v; raise max_message_bytes if such answers are expected", server, oversize)

@@ -10,6 +10,13 @@ import (
 	"testing"
 )
 
+func TestAncestorsReachFromAProcessToItsParents(t *testing.T) {
+	got := ancestors(os.Getpid())
+	if !got[os.Getpid()] || !got[os.Getppid()] {
+		t.Errorf("the ancestors of %d, child of %d: %v", os.Getpid(), os.Getppid(), got)
+	}
+}
+
 func TestWhatAKilledDaemonLeftBehindIsKilledByItsMark(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -38,8 +38,30 @@ func killStrays(mark string, logger *slog.Logger) {
 // killed itself could not stop. The caller sees to it that no running daemon starts children with that mark. Only Linux
 // shows the environment of other processes in a reliable way; Windows needs no such search, since a job object ends with
 // its daemon; elsewhere nothing happens.
+// The caller's own ancestors are spared: a shell that a child once started may start the next daemon.
 func KillOrphans(mark string, logger *slog.Logger) {
 	killMarked(mark, logger, "a child of an earlier daemon was still there and was killed")
+}
+
+// ancestors are the processes that pid descends from.
+func ancestors(pid int) map[int]bool {
+	found := make(map[int]bool)
+	for pid > 1 && !found[pid] {
+		found[pid] = true
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil {
+			break
+		}
+		// The second field, the name, may hold anything but ends at the last parenthesis.
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 2 {
+			break
+		}
+		if pid, err = strconv.Atoi(string(fields[1])); err != nil {
+			break
+		}
+	}
+	return found
 }
 
 // killMarked kills the processes that carry mark in their environment, and what they fork meanwhile.
@@ -72,11 +94,11 @@ func findStrays(mark string) []stray {
 	if err != nil {
 		return nil
 	}
-	self := os.Getpid()
+	spared := ancestors(os.Getpid())
 	var out []stray
 	for _, d := range dirs {
 		pid, err := strconv.Atoi(d.Name())
-		if err != nil || pid <= 1 || pid == self || !carries(pid, mark) {
+		if err != nil || pid <= 1 || spared[pid] || !carries(pid, mark) {
 			continue
 		}
 		fd, err := unix.PidfdOpen(pid, 0)
