@@ -163,7 +163,7 @@ func TestDebianPackageLivesItsLifeOnARealSystemd(t *testing.T) {
 		if p := b.programs(t); p != "" {
 			t.Errorf("this runs: %s", p)
 		}
-		if st := b.status(t); st.State != "stopped" || st.Enabled {
+		if st := b.status(t); st.State != "not installed" || st.Enabled {
 			t.Errorf("nobody asked for the service, and it is %+v", st)
 		}
 		for _, file := range []string{
@@ -375,7 +375,7 @@ func TestDebianPackageLivesItsLifeOnARealSystemd(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("it said: %v", err)
 		}
-		if st := b.status(t); st.State != "stopped" || st.Enabled {
+		if st := b.status(t); st.State != "not installed" || st.Enabled {
 			t.Errorf("the service is %+v", st)
 		}
 		if out := b.must(t, "find", "/home/tester/.config/systemd", "-name", "*mcpd*"); out != "" {

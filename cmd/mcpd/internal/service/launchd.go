@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -262,14 +263,12 @@ func (l *launchd) disabled(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-var logFileInPlist = regexp.MustCompile(`--log-file</string>\s*<string>([^<]*)</string>`) //nolint:gochecknoglobals // constant
-
 func logOfPlist(plist []byte) string {
-	m := logFileInPlist.FindSubmatch(plist)
+	m := regexp.MustCompile(`--log-file</string>\s*<string>([^<]*)</string>`).FindSubmatch(plist)
 	if m == nil {
 		return ""
 	}
-	return `tail -f "` + strings.NewReplacer("&amp;", "&", "&#39;", "'", "&#34;", `"`, "&lt;", "<", "&gt;", ">").Replace(string(m[1])) + `"`
+	return `tail -f "` + html.UnescapeString(string(m[1])) + `"` // it knows what XML does
 }
 
 // job is what `launchctl print` tells about a loaded job.

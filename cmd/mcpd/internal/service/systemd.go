@@ -279,10 +279,6 @@ func (s *systemd) Uninstall(ctx context.Context) (Outcome, error) {
 		return out, err
 	}
 	_, _ = s.systemctl(ctx, "reset-failed", unitFile, socketFile) // there may be nothing to forget
-	if after, err := s.query(ctx); err == nil && after.found() {
-		out.Notes = append(out.Notes, "the unit "+after.path+" belongs to the package and stays, disabled, until that is removed")
-		out.Changed = unit.before != nil || socket.before != nil || st.enabled || st.active != "inactive"
-	}
 	return out, nil
 }
 
@@ -396,7 +392,13 @@ type unitState struct {
 	socketResult, sourceOutdated string
 }
 
-func (u unitState) found() bool { return u.load != "" && u.load != "not-found" }
+// found says whether there is a service. A unit that lies in a package for
+// everybody, and that nobody asked for, is none.
+func (u unitState) found() bool {
+	packaged := strings.HasPrefix(u.path, "/usr/") || strings.HasPrefix(u.path, "/lib/")
+	unasked := packaged && !u.enabled && u.active == "inactive"
+	return u.load != "" && u.load != "not-found" && !unasked
+}
 
 func (s *systemd) query(ctx context.Context) (unitState, error) {
 	text, err := s.systemctl(ctx, "show", unitFile, "--property=LoadState,ActiveState,SubState,Result,UnitFileState,"+

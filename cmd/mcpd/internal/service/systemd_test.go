@@ -115,6 +115,8 @@ func TestSystemdsAnswersBecomeStates(t *testing.T) {
 		"stopping":    {"LoadState=loaded\nActiveState=deactivating\nSubState=stop-sigterm\n", Stopping, ""},
 		"failed":      {"LoadState=loaded\nActiveState=failed\nResult=exit-code\nExecMainStatus=1\n", Failed, "exit code 1"},
 		"no program":  {"LoadState=loaded\nActiveState=inactive\nConditionResult=no\n", Stopped, "is not there"},
+		"a package's": {"LoadState=loaded\nActiveState=inactive\nUnitFileState=disabled\nFragmentPath=/usr/lib/systemd/user/mcpd.service\n", NotInstalled, "not installed"},
+		"an admin's":  {"LoadState=loaded\nActiveState=inactive\nUnitFileState=enabled\nFragmentPath=/usr/lib/systemd/user/mcpd.service\n", Stopped, ""},
 		"never heard": {"LoadState=not-found\nActiveState=inactive\n", NotInstalled, "not installed"},
 	} {
 		t.Run(name, func(t *testing.T) {
