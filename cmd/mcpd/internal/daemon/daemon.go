@@ -78,9 +78,9 @@ type Daemon struct {
 	reloads chan reloadRequest // from the control interface
 	state   atomic.Pointer[state]
 
-	stopping    chan struct{}      // closed when the daemon stops
+	stopping    chan struct{}           // closed when the daemon stops
 	cancelBase  context.CancelCauseFunc // ends the requests in flight
-	serverGroup sync.WaitGroup     // one for each server
+	serverGroup sync.WaitGroup          // one for each server
 	// gone is closed, by name, when the last server that left the config is
 	// gone. It belongs to the reload loop.
 	gone map[string]<-chan struct{}
