@@ -99,6 +99,7 @@ func newRecorder(t *testing.T, answers ...answer) *recorder {
 	}
 	t.Setenv("PATH", bin)
 	t.Setenv(variableFake, r.dir)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each command takes a second longer
 	t.Setenv("HOME", filepath.Join(r.dir, "home"))
 	r.answer(t, answers...)
 	return r

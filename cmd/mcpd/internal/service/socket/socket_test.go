@@ -79,7 +79,7 @@ func listen(t *testing.T) (*net.TCPListener, *os.File) {
 func start(t *testing.T, want string, extra []string, files ...*os.File) (*bufio.Scanner, func() error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), append(extra, role+"="+want, "LISTEN_FDS="+strconv.Itoa(len(files)), "LISTEN_FDNAMES=mcpd.socket")...)
+	cmd.Env = append(os.Environ(), append(extra, role+"="+want, "GORACE=atexit_sleep_ms=0", "LISTEN_FDS="+strconv.Itoa(len(files)), "LISTEN_FDNAMES=mcpd.socket")...)
 	cmd.ExtraFiles = files
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
