@@ -491,28 +491,19 @@ func (c *Conn) oversize(ends []byte, size int64) {
 	if !isAnswer {
 		return
 	}
-	if !found {
-		id, found = c.onlyCall()
+	c.mu.Lock()
+	if !found && c.calls == 1 {
+		// There is only one that it can be the answer to.
+		for _, ex := range c.pending {
+			if ex.group == nil {
+				id, found = ex.id, true
+			}
+		}
 	}
+	c.mu.Unlock()
 	if found {
 		c.fail(id, &oversizeError{limit: c.maxMessage})
 	}
-}
-
-// onlyCall gives the id of the request in flight when there is just one: an
-// answer without a usable id can then only be its own.
-func (c *Conn) onlyCall() (id uint64, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.calls != 1 {
-		return 0, false
-	}
-	for _, ex := range c.pending {
-		if ex.group == nil {
-			return ex.id, true
-		}
-	}
-	return 0, false
 }
 
 // answerID finds the id of an answer that cannot be scanned: it is too large,
@@ -629,9 +620,7 @@ func (c *Conn) refuse(in *inbound, cause error) {
 	case errors.As(cause, &envelope):
 		// Programs also log in JSON, with ids of their own.
 		if !in.msg.Method.Present() && (in.msg.Result.Present() || in.msg.Error.Present()) {
-			if id, found = upstreamID(in.data, in.msg.ID.Value); !found && in.msg.Version.Present() {
-				id, found = c.onlyCall()
-			}
+			id, found = upstreamID(in.data, in.msg.ID.Value)
 		}
 	case errors.As(cause, &syntax):
 		// Some servers write NaN, or half of a surrogate pair.

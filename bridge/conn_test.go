@@ -97,35 +97,6 @@ func TestAnIDMayComeBackInAnotherSpelling(t *testing.T) {
 	})
 }
 
-func TestAnAnswerWithoutAUsableIDIsThatOfTheOnlyRequest(t *testing.T) {
-	for name, line := range map[string]string{
-		"the id twice": `{"jsonrpc":"2.0","id":%[1]s,"id":%[1]s,"result":{}}`,
-		"an id null":   `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
-				p := r.up()
-				begin := time.Now()
-				call := r.beginModern("1", "vendor/x", "")
-				q := p.expect("vendor/x")
-				p.say(`{"error":"a log line","result":1}`) // no answer of the protocol's
-				settle()
-				if strings.Contains(line, "%") {
-					p.say(line, q.ID)
-				} else {
-					p.say("%s", line)
-				}
-				call.wait().wantError(t, 502, CodeServerFault, "1")
-				if took := time.Since(begin); took > 0 {
-					t.Errorf("after %v", took)
-				}
-				r.atRest()
-			})
-		})
-	}
-}
-
 func TestAnAnswerThatCannotBeUsedFailsItsRequestAtOnceAndNoOther(t *testing.T) {
 	const limit = 20_000
 	long := strings.Repeat("x", 2*limit)
