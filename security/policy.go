@@ -122,7 +122,10 @@ func canonicalHost(s string) (string, error) {
 	}
 	s, _ = lowerASCII(s)
 
-	name, port, hasPort := s, "", false
+	var (
+		name, port string
+		hasPort    bool
+	)
 	if strings.HasPrefix(s, "[") {
 		end := strings.IndexByte(s, ']')
 		if end < 0 {

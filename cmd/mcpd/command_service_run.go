@@ -60,7 +60,10 @@ with a log file that is rotated.`,
 				}
 				return exitDone
 			}
-			code, err := exitDone, error(nil)
+			var (
+				code int
+				err  error
+			)
 			if scm {
 				code, err = service.RunUnderSCM(cmd.Context(), main)
 			} else {
