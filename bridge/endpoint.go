@@ -271,5 +271,3 @@ func refusedByWeight(params string) bool {
 	}
 	return false
 }
-
-func joinNames(names []string) string { return strings.Join(names, ", ") }

@@ -491,9 +491,10 @@ func (s *subscriptions) end(g *group) {
 func (s *subscriptions) refuse(g *group, reason error) {
 	g.refused = reason
 	s.drop(g)
+	result := completion()
 	for l := range g.listeners {
 		if l.acked {
-			l.box.put(completion())
+			l.box.put(result)
 			s.detach(l)
 		} else {
 			s.tell(l)
@@ -627,19 +628,24 @@ func (s *subscriptions) event(c *Conn, g *group, in *inbound) {
 		if method == notifyToolsChanged {
 			c.tools.invalidate()
 		}
-		s.deliver(g, method, in)
+		s.deliver(g, method, in, nil)
 	}
 }
 
-// deliver hands a change to the listeners of a group that were granted it.
-func (s *subscriptions) deliver(g *group, method string, in *inbound) {
+// deliver hands a change to the listeners of a group that were granted it, but
+// for those in told, which it adds to; nil keeps no account.
+func (s *subscriptions) deliver(g *group, method string, in *inbound, told map[*listener]bool) {
 	if !g.granted.allows(method) {
 		return
 	}
 	for l := range g.listeners {
-		if l.acked && l.granted.allows(method) {
-			l.box.put(in)
+		if !l.acked || told[l] || !l.granted.allows(method) {
+			continue
 		}
+		if told != nil {
+			told[l] = true
+		}
+		l.box.put(in)
 	}
 }
 
@@ -730,6 +736,7 @@ func (s *subscriptions) legacyEvent(c *Conn, method string, in *inbound) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Who listens to a resource and to one below it hears once.
 	told := make(map[*listener]bool)
 	for _, g := range s.groups {
 		if g.conn != c || !g.live {
@@ -737,18 +744,11 @@ func (s *subscriptions) legacyEvent(c *Conn, method string, in *inbound) {
 		}
 		switch method {
 		case notifyResourceUpdated:
-			if !slices.ContainsFunc(g.granted.uris, func(sub string) bool { return covers(sub, uri) }) {
-				continue
-			}
-			// Who listens to a resource and to one below it hears once.
-			for l := range g.listeners {
-				if l.acked && !told[l] && l.granted.allows(method) {
-					told[l] = true
-					l.box.put(in)
-				}
+			if slices.ContainsFunc(g.granted.uris, func(sub string) bool { return covers(sub, uri) }) {
+				s.deliver(g, method, in, told)
 			}
 		case notifyToolsChanged, notifyPromptsChanged, notifyResourcesChanged:
-			s.deliver(g, method, in)
+			s.deliver(g, method, in, told)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -280,5 +281,5 @@ func errNoServer(name string, known []string) *Fault {
 	if len(known) == 0 {
 		return faultf(http.StatusNotFound, CodeUnknownServer, "no server %s is configured, nor any other", clip(name))
 	}
-	return faultf(http.StatusNotFound, CodeUnknownServer, "no server %s is configured; there are: %s", clip(name), joinNames(known))
+	return faultf(http.StatusNotFound, CodeUnknownServer, "no server %s is configured; there are: %s", clip(name), strings.Join(known, ", "))
 }

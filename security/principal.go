@@ -40,7 +40,7 @@ type accepted struct {
 
 // WithPrincipal returns a context that carries p.
 func WithPrincipal(ctx context.Context, p *Principal) context.Context {
-	return context.WithValue(ctx, principalKey{}, &accepted{principal: p})
+	return withAccepted(ctx, p, nil, "")
 }
 
 // withAccepted is WithPrincipal for a request whose token can be checked again.
