@@ -104,7 +104,7 @@ now. Where there is no config file yet, an example is written. Doing it again
 changes what is installed to what is said now: another program file, other
 paths, another port. Where anything fails, all is left as it was.
 
-On Linux, systemd also holds mcpd's port, so that no other program can take it
+systemd and launchd also hold mcpd's port, so that no other program can take it
 while mcpd is down.`,
 		Example: `  mcpd service install
   mcpd service install --no-start

@@ -3,13 +3,41 @@
 package systemtest
 
 import (
+	"debug/macho"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// TestTheProgramForMacOSAsksLaunchdForItsPort is what can be seen of it without
+// a Mac: the call is bound, and to the system's library.
+func TestTheProgramForMacOSAsksLaunchdForItsPort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds for another system")
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		program := filepath.Join(t.TempDir(), "mcpd")
+		if _, err := command(t.Context(), []string{"GOOS=darwin", "GOARCH=" + arch, "CGO_ENABLED=0"},
+			"go", "build", "-o", program, "../../cmd/mcpd"); err != nil {
+			t.Fatal(err)
+		}
+		f, err := macho.Open(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		symbols, err := f.ImportedSymbols()
+		if !slices.Contains(symbols, "_launch_activate_socket") {
+			t.Errorf("on %s it imports no such call: %v", arch, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 func TestPackagesMadeTwiceAreTheSame(t *testing.T) {
 	if testing.Short() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,7 +41,7 @@ func (l *launchd) target() string { return l.domain() + "/" + Label }
 func (l *launchd) path() string   { return filepath.Join(l.dir, Label+".plist") }
 
 func (l *launchd) Name() string       { return "launchd (" + l.domain() + ")" }
-func (l *launchd) HoldsSockets() bool { return false }
+func (l *launchd) HoldsSockets() bool { return true }
 
 // Exit codes of launchctl, which are those of launchd's errors.
 const (
@@ -133,6 +134,12 @@ func (l *launchd) Install(ctx context.Context, d Definition) (Outcome, error) {
 	}
 	if _, err := l.launchctl(ctx, "enable", l.target()); err != nil {
 		return fail(err)
+	}
+	// What is loaded and waits would be started as the old plist says.
+	if j != nil && j.pid == 0 {
+		if _, err := l.bootout(ctx); err != nil {
+			return fail(err)
+		}
 	}
 	return Outcome{Changed: true, Files: []string{l.path()}, Undo: undo}, nil
 }
@@ -229,6 +236,9 @@ func (l *launchd) Status(ctx context.Context) (Status, error) {
 		return st, nil
 	}
 	st.File, st.Log = l.path(), logOfPlist(plist.before)
+	// launchd holds the sockets of what is loaded.
+	st.Socket = socketsOfPlist(plist.before)
+	st.Held = j != nil && len(st.Socket) > 0
 	off, err := l.disabled(ctx)
 	if err != nil {
 		return st, err
@@ -269,6 +279,16 @@ func logOfPlist(plist []byte) string {
 		return ""
 	}
 	return `tail -f "` + html.UnescapeString(string(m[1])) + `"` // it knows what XML does
+}
+
+// socketsOfPlist are the addresses that launchd is to hold.
+func socketsOfPlist(plist []byte) []string {
+	var list []string
+	for _, m := range regexp.MustCompile(`SockNodeName</key>\s*<string>([^<]*)</string>\s*<key>SockServiceName</key>\s*<string>([^<]*)</string>`).
+		FindAllSubmatch(plist, -1) {
+		list = append(list, net.JoinHostPort(string(m[1]), string(m[2])))
+	}
+	return list
 }
 
 // job is what `launchctl print` tells about a loaded job.

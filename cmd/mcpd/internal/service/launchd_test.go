@@ -104,6 +104,21 @@ func TestLaunchdIsDrivenInItsPresentVerbs(t *testing.T) {
 	}
 }
 
+func TestAJobThatWaitsIsNotStartedAsItsOldPlistSays(t *testing.T) {
+	r := newRecorder(t, loaded("\tstate = spawn scheduled\n\truns = 3\n\tlast exit code = 1\n"))
+	l, d := mac(r)
+	old := with(d, func(d *Definition) { d.Listen = addresses("127.0.0.1:7400") })
+	if err := write(l.path(), renderPlist(old), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := l.Install(t.Context(), d); err != nil || !out.Changed {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if got := r.asked(t); got[len(got)-1] != "launchctl bootout "+target501 {
+		t.Errorf("launchctl was asked %q", got)
+	}
+}
+
 func TestAnAgentThatLaunchdRefusesLeavesAllAsItWas(t *testing.T) {
 	r := newRecorder(t, notLoaded(), notBooted(), answer{To: []string{"launchctl", "enable"}, Code: 5, Err: "Input/output error\n"})
 	l, d := mac(r)
@@ -145,6 +160,7 @@ func TestAPlistOfSomebodyElseIsNotWrittenOver(t *testing.T) {
 }
 
 func TestLaunchdsAnswersBecomeStates(t *testing.T) {
+	ports := []string{"127.0.0.1:7317", "[::1]:7317"}
 	for name, tc := range map[string]struct {
 		answers   []answer
 		installed bool
@@ -153,24 +169,24 @@ func TestLaunchdsAnswersBecomeStates(t *testing.T) {
 		"running": {
 			[]answer{loaded("\tstate = running\n\tpid = 4711\n\truns = 3\n\tlast exit code = 1\n")},
 			true,
-			Status{State: Running, PID: 4711, Restarts: 2, Enabled: true},
+			Status{State: Running, PID: 4711, Restarts: 2, Enabled: true, Socket: ports, Held: true},
 		},
 		"waiting to be restarted": {
 			[]answer{loaded("\tstate = spawn scheduled\n\truns = 3\n\tlast exit code = 1\n")},
 			true,
-			Status{State: Restarting, Restarts: 2, Enabled: true, Detail: "it ended by itself (1) and is started again in a moment"},
+			Status{State: Restarting, Restarts: 2, Enabled: true, Socket: ports, Held: true, Detail: "it ended by itself (1) and is started again in a moment"},
 		},
 		"ended well": {
 			[]answer{loaded("\tstate = not running\n\truns = 1\n\tlast exit code = 0\n")},
 			true,
-			Status{State: Stopped, Enabled: true},
+			Status{State: Stopped, Enabled: true, Socket: ports, Held: true},
 		},
-		"stopped":       {[]answer{notLoaded()}, true, Status{State: Stopped, Enabled: true}},
+		"stopped":       {[]answer{notLoaded()}, true, Status{State: Stopped, Enabled: true, Socket: ports}},
 		"not installed": {[]answer{notLoaded()}, false, Status{State: NotInstalled, Detail: ErrNotInstalled.Error()}},
 		"disabled": {
 			[]answer{notLoaded(), {To: []string{"launchctl", "print-disabled"}, Out: "disabled services = {\n\t\"" + Label + "\" => disabled\n}\n"}},
 			true,
-			Status{State: Stopped},
+			Status{State: Stopped, Socket: ports},
 		},
 		"no graphical session": {
 			[]answer{{To: []string{"launchctl", "print"}, Code: 125, Err: "Could not find domain for user gui: 501\n"}},

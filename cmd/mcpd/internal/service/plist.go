@@ -5,7 +5,10 @@ import (
 	"encoding/xml"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"mcpd/cmd/mcpd/internal/service/socket"
 )
 
 // renderPlist renders the launchd job. launchd keeps no log, so the daemon
@@ -50,6 +53,29 @@ func renderPlist(d Definition) []byte {
 	str("WorkingDirectory", d.Home)
 	key("RunAtLoad")
 	p("\t<true/>")
+	// launchd listens from login on, and mcpd takes over: no other program gets
+	// the port while mcpd is down, and who calls meanwhile waits.
+	if len(d.Listen) > 0 {
+		key("Sockets")
+		p("\t<dict>")
+		p("\t\t<key>%s</key>", socket.LaunchdName)
+		p("\t\t<array>")
+		for _, a := range d.Listen {
+			p("\t\t\t<dict>")
+			for _, e := range [][2]string{
+				{"SockNodeName", a.Addr().String()},
+				{"SockServiceName", strconv.Itoa(int(a.Port()))},
+				{"SockFamily", map[bool]string{true: "IPv4", false: "IPv6"}[a.Addr().Is4()]},
+				{"SockType", "stream"},
+			} {
+				p("\t\t\t\t<key>%s</key>", e[0])
+				p("\t\t\t\t<string>%s</string>", e[1])
+			}
+			p("\t\t\t</dict>")
+		}
+		p("\t\t</array>")
+		p("\t</dict>")
+	}
 	// Started again after a crash and after an exit code other than 0, but not
 	// after `mcpd service stop`.
 	key("KeepAlive")

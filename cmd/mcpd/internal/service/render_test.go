@@ -60,6 +60,7 @@ func adaOnMac() Definition {
 	return Definition{
 		Executable: "/opt/homebrew/bin/mcpd", ConfigPath: "/Users/ada/Library/Application Support/mcpd/mcpd.toml",
 		StateDir: "/Users/ada/Library/Application Support/mcpd/state", Home: "/Users/ada",
+		Listen: addresses("127.0.0.1:7317", "[::1]:7317"),
 	}
 }
 
@@ -100,6 +101,9 @@ func TestWithoutAFixedPortThereIsNoSocketUnit(t *testing.T) {
 	if got := string(renderUnit(d)); strings.Contains(got, "mcpd.socket") {
 		t.Errorf("the unit wants a socket that is not there:\n%s", got)
 	}
+	if got := string(renderPlist(d)); strings.Contains(got, "Sock") {
+		t.Errorf("the plist has a socket without an address:\n%s", got)
+	}
 }
 
 func TestQuotingKeepsWhatHasAMeaningInUnits(t *testing.T) {
@@ -124,11 +128,16 @@ assert 0 < p["ThrottleInterval"] <= 10
 assert p["StandardErrorPath"] == p["StandardOutPath"] == "/Users/ada/state/logs/mcpd.start.log"
 assert p["EnvironmentVariables"] == {"MCPD_CONFIG": "/Users/ada/mcpd.toml", "MCPD_STATE_DIR": "/Users/ada/state"}
 assert p["WorkingDirectory"] == "/Users/ada"
+assert p["Sockets"] == {"Listeners": [
+    {"SockNodeName": "127.0.0.1", "SockServiceName": "7317", "SockFamily": "IPv4", "SockType": "stream"},
+    {"SockNodeName": "::1", "SockServiceName": "7317", "SockFamily": "IPv6", "SockType": "stream"},
+]}, p["Sockets"]
 assert p.get("UserName") is None and p["LimitLoadToSessionType"] == ["Aqua", "Background"]
 `
 	cmd := exec.CommandContext(t.Context(), python, "-c", check)
 	cmd.Stdin = strings.NewReader(string(renderPlist(Definition{
 		Executable: "/Users/ada/A & B <mcpd>", ConfigPath: "/Users/ada/mcpd.toml", StateDir: "/Users/ada/state", Home: "/Users/ada",
+		Listen: addresses("127.0.0.1:7317", "[::1]:7317"),
 	})))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -3,7 +3,8 @@
 // gets the port while the daemon is down, and clients that call meanwhile wait
 // instead of being refused.
 //
-// It understands the LISTEN_FDS protocol of systemd. It opens no socket itself.
+// It understands the LISTEN_FDS protocol of systemd, and asks launchd on macOS.
+// It opens no socket itself.
 package socket
 
 import (
@@ -11,6 +12,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
 )
@@ -18,13 +21,23 @@ import (
 // Set holds the sockets that were handed over and not claimed yet.
 type Set struct{ listeners []net.Listener }
 
-// Take takes what the service manager handed over out of the process's
-// environment, so that no child process finds it there. It is called once.
-// Without a manager the set is empty.
+// LaunchdName is the entry of a launchd job's Sockets that is for the daemon.
+const LaunchdName = "Listeners"
+
+// Take takes over what the service manager opened for this process, and out of
+// its environment what says so, so that no child process finds it there. It is
+// called once. Without a manager the set is empty.
 func Take() (*Set, error) {
 	s := &Set{}
+	errs := []error{s.add(activation.Files(true))}
+	files, err := launchdFiles(activate)
+	return s, errors.Join(append(errs, err, s.add(files))...)
+}
+
+// add takes over sockets. It closes the files, of which it has copies.
+func (s *Set) add(files []*os.File) error {
 	var errs []error
-	for _, f := range activation.Files(true) {
+	for _, f := range files {
 		l, err := net.FileListener(f) // duplicates f
 		if err == nil {
 			if _, ok := l.(*net.TCPListener); !ok {
@@ -42,7 +55,26 @@ func Take() (*Set, error) {
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	return s, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// launchdFiles are the sockets that launchd holds for this process, by its call
+// launch_activate_socket(3): none where it is not a launchd job's, or where the
+// job has no such entry.
+func launchdFiles(activate func(name string) ([]int, syscall.Errno)) ([]*os.File, error) {
+	fds, errno := activate(LaunchdName)
+	switch errno {
+	case 0:
+	case syscall.ESRCH, syscall.ENOENT, syscall.ENOSYS:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("launchd does not hand over the sockets that it holds: %w", errno)
+	}
+	var files []*os.File
+	for _, fd := range fds {
+		files = append(files, os.NewFile(uintptr(fd), LaunchdName)) //nolint:gosec // a descriptor
+	}
+	return files, nil
 }
 
 // Claim returns the listener for addr and leaves the rest; nil where there is
