@@ -37,8 +37,8 @@ func (b *build) linuxPackage(ctx context.Context, t target, kind string) error {
 	config := map[string]any{
 		"name": "mcpd", "arch": t.arch, "platform": "linux", "version": b.version, "version_schema": "semver",
 		"release": "1", "section": "net", "priority": "optional", "license": "Apache-2.0", "mtime": b.epoch,
-		"maintainer": "The mcpd authors <mcpd@localhost>",
-		"description": "One daemon for all local MCP servers\n" +
+		"maintainer": b.publisher.maintainer(), "vendor": b.publisher.vendor, "homepage": b.publisher.homepage,
+		"description": summary + "\n" +
 			"mcpd starts the stdio MCP servers that a TOML file names, keeps them alive, and\n" +
 			"offers each one over HTTP on the loopback interface to those that have its token.\n" +
 			"Each user starts it with: mcpd service install",

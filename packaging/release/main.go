@@ -54,16 +54,16 @@ func targets() []target {
 
 // build is one making of the packages.
 type build struct {
-	root    string // of the repository
-	out     string
-	work    string // thrown away afterwards
-	tools   string // where the tools of packaging/tools are
-	version string
-	baseURL string // where the archives will be published
-	epoch   time.Time
-	targets []target
-	kinds   []string
-	skipped []string // what could not be made here, and why
+	root      string // of the repository
+	out       string
+	work      string // thrown away afterwards
+	tools     string // where the tools of packaging/tools are
+	version   string
+	publisher publisher
+	epoch     time.Time
+	targets   []target
+	kinds     []string
+	skipped   []string // what could not be made here, and why
 }
 
 func run(ctx context.Context, args []string) error {
@@ -74,7 +74,6 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&b.version, "version", "", "`VERSION` (default: from the newest tag v1.2.3)")
 	fs.StringVar(&only, "only", strings.Join(kinds(), ","), "what to make, by `KINDS`")
 	fs.StringVar(&systems, "targets", "", "for which systems, as `OS/ARCH,…` (default: all)")
-	fs.StringVar(&b.baseURL, "url", "https://github.com/mcpd/mcpd/releases/download", "`URL` below which releases are published")
 	fs.StringVar(&b.tools, "tools", "", "`DIR` with the built tools of packaging/tools (default: they are built)")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -84,6 +83,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	var err error
 	if b.root, err = b.output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "mcpd"); err != nil {
+		return err
+	}
+	if b.publisher, err = readPublisher(b.root); err != nil {
 		return err
 	}
 	if err := b.identify(ctx); err != nil {
@@ -206,6 +208,9 @@ func (b *build) all(ctx context.Context) error {
 	}
 	for _, s := range b.skipped {
 		b.say("not made: %s", s)
+	}
+	if b.publisher.placeholders() {
+		b.say("not to be published: %s does not name who publishes it yet, and where", publisherFile)
 	}
 	return nil
 }

@@ -13,10 +13,7 @@ import (
 	"strings"
 )
 
-const (
-	homepage = "https://github.com/mcpd/mcpd"
-	summary  = "One daemon for all local MCP servers"
-)
+const summary = "One daemon for all local MCP servers"
 
 // manifests makes what Homebrew and Scoop install mcpd by.
 func (b *build) manifests() error {
@@ -40,7 +37,7 @@ func (b *build) manifests() error {
 }
 
 func (b *build) url(t target) string {
-	return fmt.Sprintf("%s/v%s/%s", b.baseURL, b.version, b.archiveName(t))
+	return fmt.Sprintf("%s/v%s/%s", b.publisher.releases, b.version, b.archiveName(t))
 }
 
 // sum is the SHA-256 of an archive, or "" where it is not made this time.
@@ -65,7 +62,7 @@ func (b *build) formula() (string, error) {
 	p := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
 	p("class Mcpd < Formula")
 	p("  desc %q", summary)
-	p("  homepage %q", homepage)
+	p("  homepage %q", b.publisher.homepage)
 	p("  version %q", b.version)
 	p("  license \"Apache-2.0\"")
 	for _, system := range []struct{ block, goos string }{{"on_macos", "darwin"}, {"on_linux", "linux"}} {
@@ -139,7 +136,7 @@ func (b *build) scoop() ([]byte, error) {
 		Notes        []string            `json:"notes"`
 		PreUninstall []string            `json:"pre_uninstall"`
 	}{
-		b.version, summary, homepage, "Apache-2.0", arches, "mcpd.exe",
+		b.version, summary, b.publisher.homepage, "Apache-2.0", arches, "mcpd.exe",
 		[]string{"To have mcpd run from logon on: mcpd service install"},
 		[]string{`if ($cmd -eq 'uninstall') { & "$dir\mcpd.exe" service uninstall }`},
 	}, "", "    ")

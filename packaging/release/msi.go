@@ -54,7 +54,7 @@ func (b *build) msi(ctx context.Context, t target) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "mcpd.wxs"), []byte(wxs(b.version)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "mcpd.wxs"), []byte(wxs(b.version, b.publisher.vendor)), 0o600); err != nil {
 		return err
 	}
 	installer := filepath.Join(b.out, name)
@@ -82,7 +82,7 @@ func (b *build) completeMSI(ctx context.Context, installer string) error {
 		return err
 	}
 	if _, err := b.command(ctx, b.work, nil, "msibuild", installer, "-s",
-		"mcpd "+b.version, "The mcpd authors", "x64;1033", "{"+uuid("package", b.version)+"}"); err != nil {
+		"mcpd "+b.version, b.publisher.vendor, "x64;1033", "{"+uuid("package", b.version)+"}"); err != nil {
 		return err
 	}
 	data, err := os.ReadFile(installer) //nolint:gosec // our own
@@ -170,12 +170,12 @@ func numeric(version string) string {
 }
 
 // wxs is the source of the installer.
-func wxs(version string) string {
+func wxs(version, vendor string) string {
 	return fmt.Sprintf(`<?xml version="1.0" encoding="utf-8"?>
 <Wix xmlns="http://schemas.microsoft.com/wix/2006/wi">
-  <Product Id="%[1]s" Name="mcpd" Language="1033" Version="%[2]s" Manufacturer="The mcpd authors" UpgradeCode="%[3]s">
+  <Product Id="%[1]s" Name="mcpd" Language="1033" Version="%[2]s" Manufacturer="%[8]s" UpgradeCode="%[3]s">
     <Package Id="%[4]s" InstallerVersion="500" Compressed="yes" InstallScope="perMachine"
-             Description="mcpd %[5]s" Comments="One daemon for all local MCP servers" Manufacturer="The mcpd authors" />
+             Description="mcpd %[5]s" Comments="%[9]s" Manufacturer="%[8]s" />
     <MajorUpgrade DowngradeErrorMessage="A newer mcpd is installed already." />
     <Media Id="1" Cabinet="mcpd.cab" EmbedCab="yes" />
     <Property Id="ARPNOMODIFY" Value="1" />
@@ -199,7 +199,7 @@ func wxs(version string) string {
   </Product>
 </Wix>
 `, uuid("product", version), numeric(version), upgradeCode, uuid("package", version), escape(version),
-		uuid("component", "program"), uuid("component", "texts"))
+		uuid("component", "program"), uuid("component", "texts"), escape(vendor), escape(summary))
 }
 
 // uuid is always the same for the same words (RFC 9562, version 5).
