@@ -128,7 +128,7 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 	}
 	if !isJSON(in.http.Header) {
 		return u, faultf(http.StatusUnsupportedMediaType, CodeMediaType,
-			"Content-Type must be application/json, without a Content-Encoding")
+			"Content-Type must be application/json in UTF-8, without a Content-Encoding")
 	}
 	rs.json, rs.sse = accepted(in.http.Header)
 	if !rs.json && !rs.sse {
@@ -210,8 +210,25 @@ func isJSON(h http.Header) bool {
 	if len(values) != 1 {
 		return false
 	}
-	media, _, _ := strings.Cut(values[0], ";")
-	return strings.EqualFold(strings.TrimSpace(media), "application/json")
+	media, params, _ := strings.Cut(values[0], ";")
+	return strings.EqualFold(strings.TrimSpace(media), "application/json") && isUTF8(params)
+}
+
+// isUTF8 says whether a media type's parameters name no other charset: JSON
+// between systems is UTF-8 (RFC 8259, section 8.1), of which US-ASCII is a part.
+func isUTF8(params string) bool {
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(param, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "charset") {
+			continue
+		}
+		switch strings.ToLower(strings.Trim(strings.TrimSpace(value), `"`)) {
+		case "utf-8", "utf8", "us-ascii":
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // accepted reads which of the two media types a client takes. No Accept header

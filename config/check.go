@@ -219,6 +219,11 @@ func (c *checker) variables(n *node, path string) (map[string]string, bool) {
 			c.complainAbout(childPath, child.key, flawf("a variable's name is not empty and holds no \"=\" or NUL"))
 			continue
 		}
+		if reserved := strings.ToUpper(child.name); reserved == "MCPD_DAEMON" || reserved == "MCPD_CHILD" {
+			c.complainAbout(childPath, child.key, flawf("is a name that mcpd itself sets, to find a server's processes again").
+				withHint("give the variable another name"))
+			continue
+		}
 		if other, twice := lower[strings.ToLower(child.name)]; twice && c.env.os() == "windows" {
 			c.complainAbout(childPath, child.key, flawf("repeats %s in another case, which is the same variable on Windows", other))
 			continue

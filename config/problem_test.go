@@ -120,6 +120,11 @@ func TestProblemsNamePlaceCauseAndCure(t *testing.T) {
 			`5:1: servers.a.env."A=B": a variable's name is not empty and holds no "=" or NUL`,
 		}},
 
+		{"variables that mcpd itself sets", server("[servers.a.env]", `MCPD_DAEMON = "x"`, `mcpd_child = "x"`, `MCPD_CONFIG = "x"`), []string{
+			`4:1: servers.a.env.MCPD_DAEMON: is a name that mcpd itself sets, to find a server's processes again (give the variable another name)`,
+			`5:1: servers.a.env.mcpd_child: is a name that mcpd itself sets, to find a server's processes again (give the variable another name)`,
+		}},
+
 		// Durations, sizes, numbers, words.
 		{"integer for a duration", server("request_timeout = 30"), []string{
 			`3:19: servers.a.request_timeout: must be a duration such as "30s", not an integer (did you mean "30s"?)`,

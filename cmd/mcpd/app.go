@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -98,6 +99,7 @@ agents and plugins: to those that have its token, and to nobody else.`,
 		a.tokenCommand(), a.serviceCommand(), a.versionCommand(),
 		a.demoServerCommand(), a.printEnvironmentCommand(), a.generateCommand(),
 	)
+	root.SetHelpCommand(a.helpCommand(root))
 	return root
 }
 
@@ -111,6 +113,51 @@ func (a *app) noCommand(cmd *cobra.Command, args []string) error {
 		hint = "did you mean: " + cmd.CommandPath() + " " + strings.Join(s, ", ") + "?"
 	}
 	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), hint}
+}
+
+// helpCommand is cobra's, which takes a word that is no command for success.
+func (a *app) helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:               "help [command]",
+		Short:             "Help about any command",
+		Example:           "  mcpd help service install",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			switch {
+			case err != nil || cmd == root && len(rest) > 0:
+				return a.noCommand(root, args)
+			case len(rest) > 0 && cmd.HasSubCommands():
+				return a.noCommand(cmd, rest)
+			case len(rest) > 0:
+				return usageError{fmt.Errorf("%s has no commands of its own", cmd.CommandPath()), "see: " + cmd.CommandPath() + " --help"}
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
+}
+
+// sameFiles is a command line for the person to type, with the files that this
+// call was told to use.
+func (a *app) sameFiles(line string) string {
+	for _, flag := range []struct{ name, value string }{{"--config", a.configFlag}, {"--state-dir", a.stateFlag}} {
+		if flag.value != "" {
+			line += " " + flag.name + " " + quoteArgument(flag.value)
+		}
+	}
+	return line
+}
+
+// quoteArgument quotes what a shell would take apart.
+func quoteArgument(s string) string {
+	if !strings.ContainsAny(s, " \t\n\"'`$&|;<>()*?[]#~!{}\\") || runtime.GOOS == "windows" && !strings.ContainsAny(s, " \t&|<>^") {
+		return s
+	}
+	if runtime.GOOS == "windows" {
+		return `"` + s + `"`
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // group makes a command that only holds others.
@@ -212,7 +259,7 @@ func (a *app) connect() (*connection, error) {
 	info, err := instance.Find(dir)
 	switch {
 	case errors.Is(err, instance.ErrNotRunning):
-		return nil, hinted{fmt.Errorf("%w (with the state folder %s)", err, dir), "start it with: mcpd run"}
+		return nil, hinted{fmt.Errorf("%w (with the state folder %s)", err, dir), "start it with: " + a.sameFiles("mcpd run")}
 	case err != nil:
 		return nil, err
 	case info.Address == "":

@@ -32,7 +32,7 @@ already is never changed.`,
 			if err := a.writeExample(cmd.Context(), path, port); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(a.err, "next: mcpd run")
+			_, err = fmt.Fprintln(a.err, "next: "+a.sameFiles("mcpd run"))
 			return err
 		},
 	}

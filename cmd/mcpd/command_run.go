@@ -57,7 +57,7 @@ func (a *app) runDaemon(ctx context.Context, initialize bool, ready func()) erro
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if !initialize {
-			return hinted{fmt.Errorf("there is no config file %s", path), "mcpd init writes an example; mcpd run --init does so and goes on"}
+			return hinted{fmt.Errorf("there is no config file %s", path), a.sameFiles("mcpd init") + " writes an example; " + a.sameFiles("mcpd run --init") + " does so and goes on"}
 		}
 		if err := a.writeExample(ctx, path, 0); err != nil {
 			return err
