@@ -8,28 +8,48 @@ import (
 	"net/netip"
 	"runtime"
 
+	"mcpd/cmd/mcpd/internal/portowner"
 	"mcpd/cmd/mcpd/internal/service/socket"
 )
 
 // PortTakenError says that another program listens on mcpd's address.
-type PortTakenError struct{ Addr netip.AddrPort }
-
-func (e *PortTakenError) Error() string {
-	return fmt.Sprintf("cannot listen on %s: another program already does (not an mcpd with this state folder)", e.Addr)
+type PortTakenError struct {
+	Addr  netip.AddrPort
+	Owner portowner.Owner // as far as it can be seen
 }
 
-// Hint says how to find that program.
+func (e *PortTakenError) Error() string {
+	who := e.Owner.String()
+	switch {
+	case who == "":
+		who = "another program"
+	case e.Owner.IsServiceManager():
+		return fmt.Sprintf("cannot listen on %s: %s holds it for a service", e.Addr, who)
+	case e.Owner.Name == "mcpd":
+		return fmt.Sprintf("cannot listen on %s: %s already does, with another state folder", e.Addr, who)
+	}
+	return fmt.Sprintf("cannot listen on %s: %s already does (not an mcpd with this state folder)", e.Addr, who)
+}
+
+// Hint says how to find that program, and what to do.
 func (e *PortTakenError) Hint() string {
+	const otherPort = "or set another port in the config file: [daemon] listen = \"127.0.0.1:PORT\""
+	switch {
+	case e.Owner.IsServiceManager():
+		return "if that is mcpd's own: mcpd service start, or mcpd service stop to run it here instead; " + otherPort
+	case e.Owner.PID != 0:
+		return fmt.Sprintf("end process %d, %s", e.Owner.PID, otherPort)
+	}
 	var find string
 	switch runtime.GOOS {
 	case "windows":
 		find = fmt.Sprintf(`netstat -ano | findstr :%d`, e.Addr.Port())
 	case "linux":
-		find = fmt.Sprintf(`ss -ltnp "sport = :%d"`, e.Addr.Port())
+		find = fmt.Sprintf(`sudo ss -ltnp "sport = :%d"`, e.Addr.Port())
 	default:
-		find = fmt.Sprintf("lsof -nP -iTCP:%d -sTCP:LISTEN", e.Addr.Port())
+		find = fmt.Sprintf("sudo lsof -nP -iTCP:%d -sTCP:LISTEN", e.Addr.Port())
 	}
-	return "find it with: " + find + "; or set another port in the config file: [daemon] listen = \"127.0.0.1:PORT\""
+	return "find it with: " + find + "; " + otherPort
 }
 
 // listen opens the addresses of the daemon: addr, and for 127.0.0.1 the same
@@ -48,8 +68,11 @@ func listenOrTake(ctx context.Context, addr netip.AddrPort, held *socket.Set) ([
 	for try := 1; ; try++ {
 		ls, err := listenBoth(ctx, addr, held)
 		var taken *PortTakenError
-		if err != nil && addr.Port() == 0 && try < anyPortTries && errors.As(err, &taken) {
+		if errors.As(err, &taken) && addr.Port() == 0 && try < anyPortTries {
 			continue // the system chose a port that is free on one of them only
+		}
+		if taken != nil {
+			taken.Owner = portowner.Find(ctx, taken.Addr)
 		}
 		return ls, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,25 +109,11 @@ func (d *doctor) checkPort(ctx context.Context) {
 		d.ok(check, addr.String()+" is free")
 	case errors.As(err, &taken):
 		var details []string
-		if who := portOwner(ctx, taken.Addr); who != "" {
+		if who := taken.Owner.String(); who != "" {
 			details = append(details, "it is "+who)
 		}
 		d.trouble(check, fmt.Sprintf("another program listens on %s", taken.Addr), details, []string{taken.Hint()})
 	default:
 		d.trouble(check, err.Error(), nil, []string{`set another address: [daemon] listen = "127.0.0.1:PORT"`})
-	}
-}
-
-// portOwner says which process listens on an address, where that can be found
-// out.
-func portOwner(ctx context.Context, addr netip.AddrPort) string {
-	pid, name := listenerOf(ctx, addr)
-	switch {
-	case pid == 0:
-		return ""
-	case name == "":
-		return fmt.Sprintf("process %d", pid)
-	default:
-		return fmt.Sprintf("process %d (%s)", pid, name)
 	}
 }

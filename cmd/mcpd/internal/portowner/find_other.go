@@ -1,6 +1,6 @@
 //go:build !linux
 
-package doctor
+package portowner
 
 import (
 	"context"
@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// listenerOf asks lsof, which macOS has.
-func listenerOf(ctx context.Context, addr netip.AddrPort) (pid int, name string) {
+// Find asks lsof, which macOS has. Of other users' programs nothing is seen.
+func Find(ctx context.Context, addr netip.AddrPort) Owner {
+	var o Owner
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	path, err := exec.LookPath("lsof")
 	if err != nil {
-		return 0, ""
+		return o
 	}
 	out, err := exec.CommandContext(ctx, path, "-nP", "-iTCP:"+strconv.Itoa(int(addr.Port())), "-sTCP:LISTEN", "-Fpc").Output()
 	if err != nil {
-		return 0, ""
+		return o
 	}
 	for line := range strings.Lines(string(out)) {
 		line = strings.TrimSpace(line)
 		switch {
-		case strings.HasPrefix(line, "p") && pid == 0:
-			pid, _ = strconv.Atoi(line[1:]) // 0 is none
-		case strings.HasPrefix(line, "c") && name == "":
-			name = line[1:]
+		case strings.HasPrefix(line, "p") && o.PID == 0:
+			o.PID, _ = strconv.Atoi(line[1:]) // 0 is none
+		case strings.HasPrefix(line, "c") && o.Name == "":
+			o.Name = line[1:]
 		}
 	}
-	return pid, name
+	return o
 }

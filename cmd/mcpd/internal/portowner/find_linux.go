@@ -1,4 +1,4 @@
-package doctor
+package portowner
 
 import (
 	"bytes"
@@ -6,15 +6,17 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// listenerOf finds the process that listens on an address. Those of other users
-// are not seen.
-func listenerOf(_ context.Context, addr netip.AddrPort) (pid int, name string) {
+// Find says who listens on an address. Of other users' programs only the user is
+// seen.
+func Find(_ context.Context, addr netip.AddrPort) Owner {
+	var owner Owner
 	inodes := map[string]bool{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		data, err := os.ReadFile(table)
@@ -23,15 +25,16 @@ func listenerOf(_ context.Context, addr netip.AddrPort) (pid int, name string) {
 		}
 		for line := range strings.Lines(string(data)) {
 			f := strings.Fields(line)
-			// sl local_address rem_address st … inode; state 0A is LISTEN
+			// sl local_address rem_address st … uid timeout inode; state 0A is LISTEN
 			if len(f) > 9 && f[3] == "0A" && overlaps(f[1], addr) {
 				inodes["socket:["+f[9]+"]"] = true
+				owner.User = userName(f[7])
 			}
 		}
 	}
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil || len(inodes) == 0 {
-		return 0, ""
+		return owner
 	}
 	for _, link := range links {
 		target, err := os.Readlink(link)
@@ -45,11 +48,24 @@ func listenerOf(_ context.Context, addr netip.AddrPort) (pid int, name string) {
 		}
 		comm, err := os.ReadFile("/proc/" + process + "/comm")
 		if err != nil {
-			return pid, ""
+			comm = nil
 		}
-		return pid, string(bytes.TrimSpace(comm))
+		found := Owner{PID: pid, Name: string(bytes.TrimSpace(comm)), User: owner.User}
+		// A service manager has what it holds together with whom it started.
+		if !found.IsServiceManager() {
+			return found
+		}
+		owner = found
 	}
-	return 0, ""
+	return owner
+}
+
+// userName is a user's name, or the number where it has none.
+func userName(uid string) string {
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username
+	}
+	return uid
 }
 
 // overlaps says whether a socket at local, in the kernel's form, is in the way

@@ -1,9 +1,28 @@
-package doctor
+package portowner
 
 import (
+	"net"
 	"net/netip"
+	"os"
 	"testing"
 )
+
+func TestTheListeningProcessIsNamed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddrPort(l.Addr().String())
+	if o := Find(t.Context(), addr); o.PID != os.Getpid() || o.Name == "" || o.User == "" {
+		t.Errorf("it is %+v, and should be process %d", o, os.Getpid())
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if o := Find(t.Context(), addr); o.String() != "" {
+		t.Errorf("nobody listens, and it is %s", o)
+	}
+}
 
 func TestSocketsOfTheKernelsTable(t *testing.T) {
 	for _, c := range []struct {
