@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mcpd/bridge/ledger"
 	"mcpd/security"
 )
 
@@ -271,6 +272,8 @@ type rigOptions struct {
 	maxBody  int64
 	loopback bool // real TCP; else pipes in memory
 	quiet    bool // no log in the test's output
+	ledger   *ledger.Ledger
+	retry    RetryPolicy
 }
 
 // rig is an Endpoint with one server "s" behind a real HTTP server. Requests
@@ -301,6 +304,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	r := &rig{t: t, principal: &security.Principal{ID: "p1", Name: "user"}}
 	u := NewUpstream(UpstreamOptions{
 		Name: "s", Version: "test", CommandLine: "scripted", Limits: o.limits, Protocol: o.protocol, Eras: o.eras, Logger: logger,
+		Ledger: o.ledger, Retry: o.retry,
 		Log: func(line string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -348,6 +352,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		_ = server.Close()
 		transport.CloseIdleConnections()
 		r.pool.close()
+		u.End()
 		r.active.Wait()
 		<-served
 	})

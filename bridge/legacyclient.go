@@ -156,12 +156,20 @@ func wrap(before string, b []byte, after string) []byte {
 // answerLegacy writes an answer to a legacy client.
 func (u *Upstream) answerLegacy(rs *response, in *incoming, got *inbound) error {
 	if jsonrpc.EqualString(got.data, got.msg.Res.ResultType.Value, "input_required") {
-		return asLegacy(faultf(http.StatusOK, codeInvalidRequest,
-			"server %q needs input from the user to go on, which this endpoint cannot ask a client of protocol %s for; "+
-				"a client of protocol %s can answer it", u.name, version20251125, version20260728))
+		return u.needsInput()
 	}
 	edits := []jsonrpc.Edit{{Span: got.msg.ID.Value, New: in.id}}
+	if in.method == methodToolsList {
+		edits = append(edits, u.injectKeys(got)...)
+	}
 	return rs.message(http.StatusOK, got.data, got.msg.HasNewline, edits)
+}
+
+// needsInput tells a legacy client that a server has a question for it.
+func (u *Upstream) needsInput() error {
+	return asLegacy(faultf(http.StatusOK, codeInvalidRequest,
+		"server %q needs input from the user to go on, which this endpoint cannot ask a client of protocol %s for; "+
+			"a client of protocol %s can answer it", u.name, version20251125, version20260728))
 }
 
 // legacyLevels keeps the log level that legacy clients set. Without a session

@@ -195,6 +195,17 @@ const (
 // with its process is sent again only where that is safe: a read once, any
 // other request only when the process cannot have seen it.
 func (u *Upstream) call(rs *response, in *incoming) error {
+	if in.method == methodToolsCall {
+		if tools := u.retry.Load().Tools; len(tools) > 0 && tools[in.name].Key != "" {
+			key, member, err := keyOf(in, tools[in.name])
+			switch {
+			case err != nil:
+				return err
+			case key != "":
+				return u.callKeyed(rs, in, tools[in.name], key, member)
+			}
+		}
+	}
 	release, err := u.admit(in.principal)
 	if err != nil {
 		return err
@@ -228,9 +239,8 @@ func (u *Upstream) call(rs *response, in *incoming) error {
 				return goneOr(ctx, false)
 			}
 			pause = min(2*pause, longestPause)
-		case isLost && isRead(in.method) && !repeated:
+		case isLost && !repeated && u.mayRepeat(in, conn) && u.repeats.take(u.retry.Load().RepeatsPerMinute):
 			repeated = true
-			u.retried.Add(1)
 		default:
 			return u.outcomeUnknown(rs, in, err)
 		}
@@ -263,42 +273,33 @@ func wait(ctx context.Context, d time.Duration) error {
 // The model gets a tool result it can act on, not a transport error that a
 // client might answer by calling again.
 func (u *Upstream) outcomeUnknown(rs *response, in *incoming, err error) error {
+	if in.method != methodToolsCall || whatHappened(err) == "" {
+		return err
+	}
+	return u.told(rs, in, outcomeUnknown, u.lostText(in, err, nil))
+}
+
+// whatHappened says why the effect of a call is uncertain, "" where it is not.
+func whatHappened(err error) string {
 	var (
 		lost     *lostError
 		timeout  *timeoutError
 		oversize *oversizeError
 		broken   *brokenAnswerError
-		what     string
 	)
 	switch {
-	case in.method != methodToolsCall:
-		return err
 	case errors.As(err, &lost):
-		what = lost.Error()
+		return lost.Error()
 	case errors.As(err, &timeout):
-		what = "there was " + timeout.Error()
+		return "there was " + timeout.Error()
 	case errors.As(err, &oversize):
-		what = oversize.Error()
+		return oversize.Error()
 	case errors.As(err, &broken):
-		what = broken.Error()
+		return broken.Error()
 	case errors.Is(err, errSlowReader):
-		what = errSlowReader.Error()
-	default:
-		return err
+		return errSlowReader.Error()
 	}
-	u.failures.Add(1)
-	text := "It is uncertain whether the tool " + clip(in.name) + " of server " + strconv.Quote(u.name) +
-		" took effect: " + what + ". It may or may not have run, in part or in full. " +
-		"mcpd has not repeated the call. Check the state that the tool changes before calling it again."
-	b := append([]byte(`{"jsonrpc":"2.0","id":`), in.id...)
-	b = append(b, `,"result":{`...)
-	if in.era == EraModern {
-		b = append(b, `"resultType":"complete",`...)
-	}
-	b = append(b, `"content":[{"type":"text","text":`...)
-	b = jsonrpc.AppendQuote(b, text)
-	b = append(b, `}],"isError":true}}`...)
-	return rs.message(http.StatusOK, b, false, nil)
+	return ""
 }
 
 // exchange sends the request to one process and carries what comes back.
@@ -313,6 +314,9 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 				return err
 			}
 		}
+	}
+	if in.era == EraLegacy && in.method == methodToolsCall {
+		u.learnTools(ctx, in, conn, limits.RequestTimeout)
 	}
 	severity, named := u.severity(in, rs)
 	ex := &exchange{method: in.method, box: newMailbox(limits.StreamBufferBytes), severity: severity}
@@ -444,6 +448,9 @@ func (u *Upstream) answer(rs *response, in *incoming, conn *Conn, got *inbound) 
 		status = statusOfChildError(string(got.msg.Err.Code.Of(got.data)))
 	case in.method == methodDiscover:
 		edits = append(edits, commonVersions(got)...)
+	}
+	if in.method == methodToolsList {
+		edits = append(edits, u.injectKeys(got)...)
 	}
 	return rs.message(status, got.data, got.msg.HasNewline, edits)
 }

@@ -415,7 +415,7 @@ func (rep reply) uncertain(t *testing.T, id string, words ...string) {
 	if all := rep.events(); len(all) > 0 {
 		body = all[len(all)-1]
 	}
-	if !strings.HasPrefix(body, `{"jsonrpc":"2.0","id":`+id+`,"result":{"resultType":"complete","content":[{"type":"text","text":"`) ||
+	if !strings.HasPrefix(body, `{"jsonrpc":"2.0","id":`+id+`,"result":{"resultType":"complete","_meta":{"mcpd/outcome":"unknown"},"content":[{"type":"text","text":"`) ||
 		!strings.HasSuffix(body, `"}],"isError":true}}`) {
 		t.Errorf("no tool result with isError: %s", body)
 	}
@@ -502,7 +502,7 @@ func TestAReadThatWasLostIsSentAgainOnceAndAnythingElseNever(t *testing.T) {
 				if r.pool.starts != 3 {
 					t.Errorf("%d processes were started", r.pool.starts)
 				}
-				if n := r.upstream.Stats().Retried; n != 2 {
+				if n := r.upstream.Stats().Repeats; n != 2 {
 					t.Errorf("%d retries are counted", n)
 				}
 				r.atRest()

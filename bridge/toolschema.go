@@ -208,3 +208,11 @@ func (t *toolSchemas) params(cursor string) []byte {
 	}
 	return t.c.modernParams(extra...)
 }
+
+// readOnly reports whether the server calls a tool read-only. What is not known
+// yet is not read-only.
+func (t *toolSchemas) readOnly(tool string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tools[tool].ReadOnly
+}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"mcpd/bridge/ledger"
 	"mcpd/security"
 )
 
@@ -86,6 +87,11 @@ type UpstreamOptions struct {
 	Eras     EraMemory // nil: nothing is remembered
 	Logger   *slog.Logger
 	Log      func(line string) // the server's own log; nil drops it
+	// Ledger remembers the calls with an idempotency key; without one they are
+	// refused.
+	Ledger *ledger.Ledger
+	// Retry is the first policy; SetRetryPolicy replaces it.
+	Retry RetryPolicy
 }
 
 // Upstream is one configured server, for as long as its name is configured:
@@ -101,6 +107,14 @@ type Upstream struct {
 	limits atomic.Pointer[Limits]
 	child  atomic.Pointer[Child]
 
+	ledger *ledger.Ledger // nil: there is none
+	retry  atomic.Pointer[RetryPolicy]
+	// life bounds the keyed calls, which outlive their HTTP requests; detached
+	// are their goroutines.
+	life     context.Context
+	stopLife context.CancelCauseFunc
+	detached sync.WaitGroup
+
 	start struct { // how the next process is greeted
 		sync.Mutex
 		commandLine string
@@ -114,6 +128,7 @@ type Upstream struct {
 		listeners   int
 		byPrincipal map[string]int
 		closed      bool
+		ended       bool // no keyed call begins any more
 	}
 
 	legacyCalls legacyCalls
@@ -121,13 +136,16 @@ type Upstream struct {
 
 	requests atomic.Uint64
 	failures atomic.Uint64
-	retried  atomic.Uint64
+	repeats  repeats
 }
 
 // NewUpstream makes the Upstream of one configured server. Bind it to its
 // Child before it serves.
 func NewUpstream(o UpstreamOptions) *Upstream {
-	u := &Upstream{name: o.Name, version: o.Version, logger: o.Logger, log: o.Log, eras: o.Eras}
+	u := &Upstream{name: o.Name, version: o.Version, logger: o.Logger, log: o.Log, eras: o.Eras, ledger: o.Ledger}
+	// Keyed calls belong to the Upstream and not to any one request's context.
+	u.life, u.stopLife = context.WithCancelCause(context.Background())
+	u.SetRetryPolicy(o.Retry)
 	if u.logger == nil {
 		u.logger = slog.New(slog.DiscardHandler)
 	}
@@ -169,7 +187,8 @@ type Stats struct {
 	ServerVersion         string
 	Requests              uint64 // requests taken from clients
 	Failures              uint64 // of them answered with an error by mcpd itself
-	Retried               uint64 // reads sent again because a process died
+	Repeats               uint64 // sent again by mcpd because a process died
+	RepeatsRefused        uint64 // not sent again because of RetryPolicy.RepeatsPerMinute
 	InFlight              int
 	Listeners             int // open subscriptions/listen streams
 	UpstreamSubscriptions int // subscriptions held at the server, mcpd's own included
@@ -177,7 +196,8 @@ type Stats struct {
 
 // Stats reports the current figures.
 func (u *Upstream) Stats() Stats {
-	s := Stats{Requests: u.requests.Load(), Failures: u.failures.Load(), Retried: u.retried.Load()}
+	s := Stats{Requests: u.requests.Load(), Failures: u.failures.Load()}
+	s.Repeats, s.RepeatsRefused = u.repeats.counts()
 	u.load.Lock()
 	s.InFlight, s.Listeners = u.load.inFlight, u.load.listeners
 	u.load.Unlock()
@@ -192,7 +212,7 @@ func (u *Upstream) Stats() Stats {
 }
 
 // Close ends every open listen stream with its result and refuses what comes
-// after. Requests in flight go on.
+// after. Requests in flight go on. End must follow.
 func (u *Upstream) Close() {
 	u.load.Lock()
 	u.load.closed = true

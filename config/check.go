@@ -11,6 +11,7 @@ import (
 const (
 	tableDaemon   = "daemon"
 	tableSecurity = "security"
+	tableLedger   = "ledger"
 	tableDefaults = "defaults"
 	tableServers  = "servers"
 )
@@ -38,7 +39,7 @@ func (c *checker) complainAbout(path string, at span, f *flaw) {
 
 func (c *checker) config() *Config {
 	root := c.doc.root
-	tables := []string{tableDaemon, tableSecurity, tableDefaults, tableServers}
+	tables := []string{tableDaemon, tableSecurity, tableLedger, tableDefaults, tableServers}
 	for _, n := range root.children {
 		if !slices.Contains(tables, n.name) {
 			c.unknownKey(n, root, "", tables)
@@ -47,6 +48,7 @@ func (c *checker) config() *Config {
 	cfg := &Config{
 		Daemon:   withDefaults(daemonOptions()),
 		Security: withDefaults(securityOptions()),
+		Ledger:   withDefaults(ledgerOptions()),
 		Servers:  make(map[string]Server),
 	}
 	if n := c.table(root, tableDaemon); n != nil {
@@ -54,6 +56,9 @@ func (c *checker) config() *Config {
 	}
 	if n := c.table(root, tableSecurity); n != nil {
 		readTable(c, n, tableSecurity, &cfg.Security, securityOptions())
+	}
+	if n := c.table(root, tableLedger); n != nil {
+		readTable(c, n, tableLedger, &cfg.Ledger, ledgerOptions())
 	}
 	base := c.defaults()
 	if n := c.table(root, tableServers); n != nil {
@@ -105,7 +110,7 @@ func (c *checker) unknownKey(n, parent *node, table string, known []string) {
 	switch {
 	case f.hint != "":
 	case table == "":
-		f.hint = "there are [daemon], [security], [defaults] and [servers.NAME]"
+		f.hint = "there are [daemon], [security], [ledger], [defaults] and [servers.NAME]"
 	case isTable && strings.HasPrefix(table, tableServers):
 		f.hint = "if the dot belongs to the server's name, put the name in quotes"
 	}
@@ -120,6 +125,9 @@ func homeOf(name string) string {
 	}
 	if findOption(securityOptions(), name) != nil {
 		homes = append(homes, "[security]")
+	}
+	if findOption(ledgerOptions(), name) != nil {
+		homes = append(homes, "[ledger]")
 	}
 	if o := findOption(serverOptions(), name); o != nil {
 		homes = append(homes, "[servers.NAME]")
@@ -157,6 +165,8 @@ func readTable[T any](c *checker, n *node, path string, target *T, options []opt
 			*field, ok = c.stringList(child, childPath, o.element)
 		case *map[string]string:
 			*field, ok = c.variables(child, childPath)
+		case *map[string]Tool:
+			*field, ok = c.tools(child, childPath)
 		default:
 			f := o.set(target, child.data)
 			if ok = f == nil; !ok {

@@ -26,6 +26,7 @@ type Config struct {
 	Path     string
 	Daemon   Daemon
 	Security Security
+	Ledger   Ledger
 	// Servers holds every [servers.NAME] table by name, the disabled ones too.
 	Servers map[string]Server
 }
@@ -49,6 +50,14 @@ type Security struct {
 	AllowedHosts []string
 	// MaxRequestBytes bounds the body of one HTTP request.
 	MaxRequestBytes int64
+}
+
+// Ledger is the [ledger] table: what is remembered of calls with an idempotency key.
+type Ledger struct {
+	// Keep is how long a finished call is remembered.
+	Keep time.Duration
+	// MaxBytes bounds what is remembered.
+	MaxBytes int64
 }
 
 // Server is one [servers.NAME] table with [defaults] merged in.
@@ -98,6 +107,13 @@ type Server struct {
 	// StreamBufferBytes bounds what waits for one slow reader of a stream.
 	StreamBufferBytes int64
 
+	// TrustAnnotations takes the readOnlyHint of the server's tools for the truth.
+	TrustAnnotations bool
+	// MaxRepeatsPerMinute bounds how often mcpd itself repeats what was lost with a process; 0 is never.
+	MaxRepeatsPerMinute int
+	// Tools holds the [servers.NAME.tools.TOOL] tables by the tool's name.
+	Tools map[string]Tool
+
 	// Backoff bounds the pause before a crashed server is started again (keys restart_backoff_min and
 	// restart_backoff_max).
 	Backoff Backoff
@@ -110,6 +126,19 @@ type Raw struct {
 	Env     map[string]string
 	Cwd     string
 }
+
+// Tool is what the file says of one tool of a server.
+type Tool struct {
+	// IdempotencyKey is the argument that carries the idempotency key, "" for none.
+	IdempotencyKey string
+	// InjectKey says that the argument is mcpd's own and the server does not know it ({ inject = true }).
+	InjectKey bool
+	// ReadOnly says that the tool changes nothing, so that a lost call may be repeated.
+	ReadOnly bool
+}
+
+// InjectedKey is the name of the argument that { inject = true } adds to a tool.
+const InjectedKey = "idempotency_key"
 
 // Backoff is a range of pauses.
 type Backoff struct{ Min, Max time.Duration }

@@ -14,15 +14,15 @@ type Change struct {
 	Replaced []string
 	// Retuned servers changed in limits and policy only; the process stays.
 	Retuned []string
-	// SecurityChanged and DaemonChanged say that the table differs.
-	SecurityChanged, DaemonChanged bool
+	// SecurityChanged, DaemonChanged and LedgerChanged say that the table differs.
+	SecurityChanged, DaemonChanged, LedgerChanged bool
 	// RestartNeeded names the changed keys that the daemon reads only once, at its start.
 	RestartNeeded []string
 }
 
 // Empty says that nothing has to be done.
 func (c Change) Empty() bool {
-	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Retuned) == 0 && !c.SecurityChanged && !c.DaemonChanged
+	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Retuned) == 0 && !c.SecurityChanged && !c.DaemonChanged && !c.LedgerChanged
 }
 
 // Diff compares what the configurations mean: expanded values, not how they are written. Two servers that are both
@@ -59,6 +59,7 @@ func Diff(old, updated *Config) Change {
 	slices.Sort(c.Removed)
 	c.SecurityChanged = !sameSecurity(old.Security, updated.Security)
 	c.DaemonChanged = old.Daemon != updated.Daemon
+	c.LedgerChanged = old.Ledger != updated.Ledger
 	if old.Daemon.Listen != updated.Daemon.Listen {
 		c.RestartNeeded = append(c.RestartNeeded, tableDaemon+".listen")
 	}
@@ -69,7 +70,7 @@ func Diff(old, updated *Config) Change {
 }
 
 func emptyConfig() *Config {
-	return &Config{Daemon: withDefaults(daemonOptions()), Security: withDefaults(securityOptions())}
+	return &Config{Daemon: withDefaults(daemonOptions()), Security: withDefaults(securityOptions()), Ledger: withDefaults(ledgerOptions())}
 }
 
 // sameProcess says whether the process of one configuration serves the other.

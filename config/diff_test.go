@@ -149,6 +149,7 @@ func TestEachKeyOfAServerLeadsToItsKindOfChange(t *testing.T) {
 		"command": `"y"`, "args": `["y"]`, "env": `{ Y = "y" }`, "cwd": `"/y"`, "disabled": "true", "start": `"lazy"`,
 		"replace": `"stop-first"`, "protocol": `"legacy"`, "max_in_flight": "200", "max_in_flight_per_principal": "100",
 		"max_listeners": "7", "max_message_bytes": `"1MiB"`, "stream_buffer_bytes": `"1MiB"`,
+		"trust_annotations": "true", "max_repeats_per_minute": "5", "tools": "{ t = { read_only = true } }",
 	}
 	replaced := []string{"command", "args", "env", "cwd", "protocol"}
 	before := mustParse(t, "[servers.a]\ncommand = \"x\"", world{})

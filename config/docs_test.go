@@ -22,6 +22,7 @@ func TestTheReferencePageHasEveryKeyAsTheCodeHasIt(t *testing.T) {
 	}
 	checkSection(t, sections["`[daemon]`"], daemonOptions())
 	checkSection(t, sections["`[security]`"], securityOptions())
+	checkSection(t, sections["`[ledger]`"], ledgerOptions())
 	checkSection(t, sections["`[servers.NAME]`"], serverOptions())
 	for _, o := range serverOptions() {
 		if o.own && !strings.Contains(sections["`[defaults]`"], "`"+o.name+"`") {
@@ -82,6 +83,8 @@ func (o option[T]) typeText(table *T) string {
 		return "array of strings"
 	case "*map[string]string":
 		return "table of strings"
+	case "*map[string]config.Tool":
+		return "table of tables"
 	default:
 		return "string"
 	}

@@ -79,7 +79,7 @@ args = ["${env:NOT_SET}"]
 		StartTimeout: 30 * time.Second, FirstStartTimeout: 2 * time.Minute, RequestTimeout: 10 * time.Minute,
 		MaxRequestTime: time.Hour, DrainTimeout: 30 * time.Second, StopTimeout: 5 * time.Second,
 		ProbeInterval: 30 * time.Second, MaxMessageBytes: 64 << 20, MaxInFlight: 10, MaxInFlightPerPrincipal: 10,
-		MaxListeners: 12000, StreamBufferBytes: 4 << 20, Backoff: Backoff{time.Minute, time.Minute},
+		MaxListeners: 12000, StreamBufferBytes: 4 << 20, MaxRepeatsPerMinute: 60, Backoff: Backoff{time.Minute, time.Minute},
 	}
 	if diff := cmp.Diff(want, cfg.Servers["files"]); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

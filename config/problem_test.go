@@ -22,7 +22,7 @@ func TestProblemsNamePlaceCauseAndCure(t *testing.T) {
 		// Keys.
 		{"unknown table", "[deamon]", []string{`1:2: unknown key deamon (did you mean "daemon"?)`}},
 		{"unknown key without a table", "x = 1", []string{
-			`1:1: unknown key x (there are [daemon], [security], [defaults] and [servers.NAME])`,
+			`1:1: unknown key x (there are [daemon], [security], [ledger], [defaults] and [servers.NAME])`,
 		}},
 		{"misspelt key", "[daemon]\n  lisen = \"x\"", []string{`2:3: unknown key lisen in [daemon] (did you mean "listen"?)`}},
 		{"misspelt key of a server", server("requst_timeout = 1"), []string{
@@ -73,7 +73,7 @@ func TestProblemsNamePlaceCauseAndCure(t *testing.T) {
 			"3:18: the key servers.a.env.A is set twice",
 		}},
 		{"repeated dotted key", "a.b = 1\na.b = 2\n[daemon]\ndaemon = 1", []string{
-			`1:1: unknown key a (there are [daemon], [security], [defaults] and [servers.NAME])`,
+			`1:1: unknown key a (there are [daemon], [security], [ledger], [defaults] and [servers.NAME])`,
 			`2:3: the key a.b is set twice, first in line 1`,
 			`4:1: unknown key daemon in [daemon]`,
 		}},

@@ -54,6 +54,19 @@ func securityOptions() []option[Security] {
 	}
 }
 
+func ledgerOptions() []option[Ledger] {
+	return []option[Ledger]{
+		{
+			name: "keep", field: func(l *Ledger) any { return &l.Keep }, initial: `"24h"`,
+			least: int64(time.Minute), most: 8760 * int64(time.Hour),
+		},
+		{
+			name: "max_bytes", field: func(l *Ledger) any { return &l.MaxBytes }, initial: `"64MiB"`,
+			least: 64 << 10, most: 16 << 30,
+		},
+	}
+}
+
 func serverOptions() []option[Server] {
 	const tenth = int64(100 * time.Millisecond)
 	const hour = int64(time.Hour)
@@ -127,6 +140,12 @@ func serverOptions() []option[Server] {
 			name: "stream_buffer_bytes", field: func(s *Server) any { return &s.StreamBufferBytes }, initial: `"4MiB"`,
 			least: 4 << 10, most: 1 << 30,
 		},
+		{name: "trust_annotations", field: func(s *Server) any { return &s.TrustAnnotations }, initial: "false"},
+		{
+			name: "max_repeats_per_minute", field: func(s *Server) any { return &s.MaxRepeatsPerMinute }, initial: "60",
+			most: 6000,
+		},
+		{name: "tools", field: func(s *Server) any { return &s.Tools }, own: true},
 		{
 			name: "restart_backoff_min", field: func(s *Server) any { return &s.Backoff.Min }, initial: `"200ms"`,
 			least: int64(time.Millisecond), most: hour,

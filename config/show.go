@@ -48,6 +48,7 @@ func (c Config) MarshalJSON() ([]byte, error) {
 		"path":        c.Path,
 		tableDaemon:   tableValues(&c.Daemon, daemonOptions()),
 		tableSecurity: tableValues(&c.Security, securityOptions()),
+		tableLedger:   tableValues(&c.Ledger, ledgerOptions()),
 		tableServers:  servers,
 	})
 }
@@ -84,6 +85,8 @@ func (c Config) document(hide bool) []byte {
 	writeTable(&b, &c.Daemon, daemonOptions(), hide)
 	b.WriteString("\n[" + tableSecurity + "]\n")
 	writeTable(&b, &c.Security, securityOptions(), hide)
+	b.WriteString("\n[" + tableLedger + "]\n")
+	writeTable(&b, &c.Ledger, ledgerOptions(), hide)
 	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
 		b.WriteString("\n")
 		c.Servers[name].write(&b, hide)
@@ -148,6 +151,15 @@ func showField(field any) string {
 			return "{}"
 		}
 		return "{ " + strings.Join(pairs, ", ") + " }"
+	case *map[string]Tool:
+		var pairs []string
+		for _, name := range slices.Sorted(maps.Keys(*field)) {
+			pairs = append(pairs, keyText(name)+" = "+(*field)[name].text())
+		}
+		if len(pairs) == 0 {
+			return "{}"
+		}
+		return "{ " + strings.Join(pairs, ", ") + " }"
 	default:
 		return quoteTOML(fieldText(field))
 	}
@@ -191,6 +203,12 @@ func tableValues[T any](table *T, options []option[T]) map[string]any {
 			variables := make(map[string]string, len(*field))
 			maps.Copy(variables, *field)
 			values[o.name] = variables
+		case *map[string]Tool:
+			tools := make(map[string]any, len(*field))
+			for name, t := range *field {
+				tools[name] = t.values()
+			}
+			values[o.name] = tools
 		default:
 			values[o.name] = fieldText(field)
 		}

@@ -7,10 +7,13 @@ import (
 	"mcpd/bridge/jsonrpc"
 )
 
-// ToolEntry is what one tool's definition says about headers.
+// ToolEntry is what one tool's definition says about headers, and whether the
+// tool changes anything.
 type ToolEntry struct {
 	Params []Param
 	Err    error // the definition is invalid; why. Params is then nil
+	// ReadOnly is the annotation readOnlyHint, where it is there once and true.
+	ReadOnly bool
 }
 
 // ToolParams reads one result of tools/list, raw JSON: what the definition of
@@ -53,7 +56,7 @@ func ToolParams(toolsListResult []byte) (map[string]ToolEntry, string, error) {
 	for tool := range jsonrpc.Elements(toolsListResult, list.Value) {
 		for _, t := range readTool(toolsListResult, tool) {
 			if _, again := tools[t.name]; again {
-				t.entry = ToolEntry{Err: errors.New("the server lists two tools of this name")}
+				t.entry = ToolEntry{Err: errors.New("the server lists two tools of this name")} // nor read-only
 			}
 			tools[t.name] = t.entry
 		}
@@ -70,7 +73,7 @@ type namedEntry struct {
 // entry for each.
 func readTool(data []byte, tool jsonrpc.Span) []namedEntry {
 	var names []string
-	var schemas []jsonrpc.Member
+	var schemas, annotations []jsonrpc.Member
 	for key, m := range jsonrpc.Members(data, tool) {
 		switch key {
 		case "name":
@@ -79,9 +82,20 @@ func readTool(data []byte, tool jsonrpc.Span) []namedEntry {
 			}
 		case "inputSchema":
 			schemas = append(schemas, m)
+		case "annotations":
+			annotations = append(annotations, m)
 		}
 	}
 	var e ToolEntry
+	if len(annotations) == 1 {
+		hints := 0
+		for key, m := range jsonrpc.Members(data, annotations[0].Value) {
+			if key == "readOnlyHint" {
+				hints++
+				e.ReadOnly = hints == 1 && string(m.Of(data)) == "true"
+			}
+		}
+	}
 	switch {
 	case len(names) > 1 || len(schemas) > 1:
 		e.Err = errors.New(`the definition holds "name" or "inputSchema" twice`)

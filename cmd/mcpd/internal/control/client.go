@@ -148,6 +148,17 @@ func (c *Client) Logs(ctx context.Context, name string, n int, follow bool, emit
 	}
 }
 
+// Ledger lists the calls that are remembered, oldest first; a state other than
+// "" leaves out the others.
+func (c *Client) Ledger(ctx context.Context, state string) ([]LedgerEntry, error) {
+	return get[[]LedgerEntry](ctx, c, http.MethodGet, "ledger?"+url.Values{"state": {state}}.Encode(), nil)
+}
+
+// ResolveLedger settles an unknown outcome.
+func (c *Client) ResolveLedger(ctx context.Context, id string, done bool) (LedgerEntry, error) {
+	return get[LedgerEntry](ctx, c, http.MethodPost, "ledger/resolve", LedgerResolve{ID: id, Done: &done})
+}
+
 // ListTokens lists the access tokens.
 func (c *Client) ListTokens(ctx context.Context) ([]Token, error) {
 	return get[[]Token](ctx, c, http.MethodGet, "tokens", nil)

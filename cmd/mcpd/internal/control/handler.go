@@ -32,6 +32,10 @@ type Daemon interface {
 	// OK false and not an error.
 	Reload(ctx context.Context) (Reload, error)
 	Tokens() Tokens
+	// Ledger lists the remembered calls, of one state or of all ("").
+	Ledger(state string) ([]LedgerEntry, error)
+	// ResolveLedger settles the unknown outcome of a call.
+	ResolveLedger(id string, done bool) (LedgerEntry, error)
 	// Identity is what the daemon proves itself with.
 	Identity() Identity
 }
@@ -78,6 +82,10 @@ func (a *API) Route(path string) (security.Route, bool) {
 		return route, true
 	case len(seg) == 1 && seg[0] == "reload":
 		return a.route(a.reload, http.MethodPost), true
+	case len(seg) == 1 && seg[0] == "ledger":
+		return a.route(a.ledger, http.MethodGet), true
+	case len(seg) == 2 && seg[0] == "ledger" && seg[1] == "resolve":
+		return a.route(a.resolveLedger, http.MethodPost), true
 	case len(seg) == 1 && seg[0] == "tokens":
 		return a.route(a.tokens, http.MethodGet, http.MethodPost), true
 	case len(seg) == 2 && seg[0] == "tokens" && seg[1] == "rotate":
@@ -223,6 +231,40 @@ func (a *API) logs(name string) handlerFunc {
 
 // writeTimeout is how long the reader of a followed log may refuse a line.
 const writeTimeout = 30 * time.Second
+
+func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
+	state := r.URL.Query().Get("state")
+	switch state {
+	case "", "running", "done", "unknown":
+	default:
+		return Errorf(http.StatusBadRequest, "state must be running, done or unknown")
+	}
+	entries, err := a.daemon.Ledger(state)
+	if err != nil {
+		return err
+	}
+	if entries == nil {
+		entries = []LedgerEntry{}
+	}
+	writeJSON(w, http.StatusOK, entries)
+	return nil
+}
+
+func (a *API) resolveLedger(w http.ResponseWriter, r *http.Request) error {
+	var req LedgerResolve
+	if err := readJSON(r.Body, &req); err != nil {
+		return err
+	}
+	if req.Done == nil || req.ID == "" {
+		return Errorf(http.StatusBadRequest, "id and done must be there")
+	}
+	entry, err := a.daemon.ResolveLedger(req.ID, *req.Done)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, entry)
+	return nil
+}
 
 func (a *API) tokens(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodGet {

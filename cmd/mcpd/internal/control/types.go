@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"mcpd/bridge/ledger"
 	"mcpd/security"
 )
 
@@ -28,7 +29,32 @@ type Status struct {
 	EnvironmentError string `json:"environment_error,omitempty"`
 	// Refused counts requests that the gate turned away, by reason.
 	Refused security.RefusalCounts `json:"refused"`
+	Ledger  Ledger                 `json:"ledger"`
 	Servers []Server               `json:"servers"` // by name
+}
+
+// Ledger is what is remembered of calls with an idempotency key.
+type Ledger struct {
+	Entries  int   `json:"entries"`
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"max_bytes"`
+	// Unknown counts the entries whose outcome the user has to settle, Running
+	// the calls under way.
+	Unknown int `json:"unknown"`
+	Running int `json:"running"`
+	// Error says why calls with an idempotency key are refused.
+	Error string `json:"error,omitempty"`
+}
+
+// LedgerEntry is one remembered call.
+type LedgerEntry = ledger.Record
+
+// LedgerResolve settles the unknown outcome of one call.
+type LedgerResolve struct {
+	ID string `json:"id"` // or the beginning of it
+	// Done says that the call took effect; false that it did not, so that its
+	// key may be used again. It has to be there.
+	Done *bool `json:"done"`
 }
 
 // Reload is the outcome of one reading of the config file.
@@ -90,6 +116,10 @@ type Server struct {
 	Listeners             int    `json:"listeners"`
 	UpstreamSubscriptions int    `json:"upstream_subscriptions"`
 	Errors                uint64 `json:"errors"`
+	// Repeats counts what mcpd itself sent again because a process died,
+	// RepeatsRefused what it did not because of max_repeats_per_minute.
+	Repeats        uint64 `json:"repeats"`
+	RepeatsRefused uint64 `json:"repeats_refused"`
 
 	// ReloadError says why the newest config of this server is not the one
 	// that runs.

@@ -37,6 +37,7 @@ func (d *Daemon) Status() control.Status {
 		RestartNeeded:    st.restartNeeded,
 		EnvironmentError: d.environ.problem(),
 		Refused:          d.gate.Refusals(),
+		Ledger:           d.ledgerStatus(),
 		Servers:          []control.Server{},
 	}
 	for _, l := range d.listeners {

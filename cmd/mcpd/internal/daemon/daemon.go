@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mcpd/bridge"
+	"mcpd/bridge/ledger"
 	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/cmd/mcpd/internal/instance"
 	"mcpd/cmd/mcpd/internal/service/notify"
@@ -68,6 +69,7 @@ type Daemon struct {
 	instance  *instance.Instance
 	tokens    *security.TokenStore
 	memory    *memory
+	ledger    *ledger.Ledger
 	environ   *environment
 	listeners []net.Listener
 	gate      *security.Gate
@@ -155,6 +157,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.memory = openMemory(filepath.Join(o.StateDir, "commands.json"), o.Logger)
+	d.ledger = ledger.New(ledger.Options{
+		Path: filepath.Join(o.StateDir, "ledger.db"), Limits: ledgerLimits(started), Logger: o.Logger,
+	})
 	d.gate = security.NewGate(d.tokens, d.policy(started), o.Logger)
 	d.endpoint = bridge.NewEndpoint(started.Security.MaxRequestBytes, o.Logger)
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -207,6 +212,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.cancelBase != nil {
 		d.cancelBase(bridge.ErrStopping)
+	}
+	if d.ledger != nil {
+		errs = append(errs, d.ledger.Close())
 	}
 	if d.instance != nil {
 		errs = append(errs, d.instance.Release())

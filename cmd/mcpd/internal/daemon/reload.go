@@ -118,6 +118,9 @@ func (d *Daemon) reload(ctx context.Context, why string) control.Reload {
 		d.gate.SetPolicy(d.policy(updated))
 		d.endpoint.SetMaxRequestBytes(updated.Security.MaxRequestBytes)
 	}
+	if change.LedgerChanged {
+		d.ledger.SetLimits(ledgerLimits(updated))
+	}
 	if d.opts.Level != nil {
 		d.opts.Level.Set(updated.Daemon.LogLevel)
 	}
@@ -160,14 +163,14 @@ func (d *Daemon) newServer(ctx context.Context, c config.Server) *server {
 	})
 	s := newServer(serverOptions{
 		config: c, memory: d.memory, environ: d.environ, after: after,
-		log: log, version: d.opts.Version, logger: d.logger,
+		log: log, ledger: d.ledger, version: d.opts.Version, logger: d.logger,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	s.stop = cancel
 	d.serverGroup.Go(func() {
 		defer cancel()
 		s.run(ctx)
-		s.upstream.Close()
+		s.upstream.End()
 		if err := log.Close(); err != nil {
 			d.logger.Warn("the log of a server was not closed properly", "server", c.Name, "error", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mcpd/bridge"
+	"mcpd/bridge/ledger"
 	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/config"
 	"mcpd/supervisor"
@@ -49,6 +50,7 @@ type serverOptions struct {
 	environ *environment
 	after   <-chan struct{}
 	log     *supervisor.Log
+	ledger  *ledger.Ledger
 	version string
 	logger  *slog.Logger
 }
@@ -77,6 +79,8 @@ func newServer(o serverOptions) *server {
 		Eras:        eras{o.memory},
 		Logger:      o.logger,
 		Log:         func(line string) { o.log.Write(childlog.Mcpd, []byte(line)) },
+		Ledger:      o.ledger,
+		Retry:       retryPolicy(o.config),
 	})
 	s.upstream.Bind(s)
 	return s
@@ -213,6 +217,7 @@ func (s *server) want(c config.Server) {
 	defer s.mu.Unlock()
 	s.wanted = c
 	s.upstream.SetLimits(limits(c))
+	s.upstream.SetRetryPolicy(retryPolicy(c))
 }
 
 func (s *server) isWanted(c config.Server) bool {
@@ -258,6 +263,7 @@ func (s *server) status(now time.Time) control.Server {
 	st.Era, st.ProtocolVersion = string(us.Era), us.ProtocolVersion
 	st.ServerName, st.ServerVersion = us.ServerName, us.ServerVersion
 	st.Requests, st.Errors = us.Requests, us.Failures
+	st.Repeats, st.RepeatsRefused = us.Repeats, us.RepeatsRefused
 	st.InFlight, st.Listeners, st.UpstreamSubscriptions = us.InFlight, us.Listeners, us.UpstreamSubscriptions
 
 	select {
@@ -331,6 +337,20 @@ func limits(c config.Server) bridge.Limits {
 		RequestTimeout:          c.RequestTimeout,
 		MaxRequestTime:          c.MaxRequestTime,
 	}
+}
+
+func retryPolicy(c config.Server) bridge.RetryPolicy {
+	p := bridge.RetryPolicy{TrustAnnotations: c.TrustAnnotations, RepeatsPerMinute: c.MaxRepeatsPerMinute}
+	if p.RepeatsPerMinute == 0 {
+		p.RepeatsPerMinute = -1 // never
+	}
+	if len(c.Tools) > 0 {
+		p.Tools = make(map[string]bridge.ToolPolicy, len(c.Tools))
+		for name, t := range c.Tools {
+			p.Tools[name] = bridge.ToolPolicy{Key: t.IdempotencyKey, Inject: t.InjectKey, ReadOnly: t.ReadOnly}
+		}
+	}
+	return p
 }
 
 func era(p config.Protocol) bridge.Era {
