@@ -128,6 +128,9 @@ func writeStatus(w io.Writer, st control.Status, now time.Time, paint paintFunc)
 	if st.EnvironmentError != "" {
 		p("%s\n", paint(yellow, "login shell: "+st.EnvironmentError))
 	}
+	if line := ledgerLine(st.Ledger, paint); line != "" {
+		p("%s\n", line)
+	}
 	if len(st.Servers) == 0 {
 		p("\nno servers are configured\n")
 		return
@@ -215,6 +218,9 @@ func writeServer(w io.Writer, s control.Server, now time.Time, paint paintFunc) 
 		p("calls itself", "%s %s", printable(s.ServerName), printable(s.ServerVersion))
 	}
 	p("requests", "%d, %d in flight, %d refused or failed", s.Requests, s.InFlight, s.Errors)
+	if s.Repeats+s.RepeatsRefused > 0 {
+		p("repeats", "%d by mcpd after a loss, %d more not because of max_repeats_per_minute", s.Repeats, s.RepeatsRefused)
+	}
 	p("subscriptions", "%d listeners, %d at the server", s.Listeners, s.UpstreamSubscriptions)
 	p("restarts", "%d", s.Restarts)
 	if e := s.LastExit; e != nil {
