@@ -17,10 +17,11 @@ type history struct {
 	mu   sync.Mutex
 	keys []string // in order of their first use
 	// firsts counts the results of a key that are not marked as replayed.
-	firsts map[string]int
-	got    map[string]int // the number of the hold that a key got a result with
-	open   []string       // keys whose last call brought no result
-	seen   struct{ results, replays, unknown, cut int }
+	firsts  map[string]int
+	got     map[string]int  // the number of the hold that a key got a result with
+	settled map[string]bool // that the user has said to be done
+	open    []string        // keys whose last call brought no result
+	seen    struct{ results, replays, unknown, cut int }
 }
 
 // next chooses what a client does: repeat a call that has no result yet, or one that has, or make a new one.
@@ -66,7 +67,10 @@ func (h *history) learn(key string, p placed) (fault string) {
 		if had {
 			return fmt.Sprintf("%s had a result, and is unknown now: %s", key, p.text)
 		}
-	case p.outcome == "done": // it was settled by hand
+	case p.outcome == "done":
+		if !h.settled[key] {
+			return fmt.Sprintf("%s counts as done, and nobody has said so: %s", key, p.text)
+		}
 	default:
 		return fmt.Sprintf("%s: %+v", key, p)
 	}
@@ -176,6 +180,7 @@ func (d *daemon) settle(h *history, dir string, r *rand.Rand) {
 		if done {
 			h.mu.Lock()
 			h.closed(e.Key)
+			h.settled[e.Key] = true
 			h.mu.Unlock()
 		}
 	}
@@ -202,17 +207,20 @@ func TestWhereverMCPDIsKilledNoKeyTakesEffectTwiceAndNoRecordedResultIsLost(t *t
 	d.launch()
 	d.awaitHealthy()
 	d.token = d.showToken()
-	h := &history{got: map[string]int{}, firsts: map[string]int{}}
+	h := &history{got: map[string]int{}, firsts: map[string]int{}, settled: map[string]bool{}}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	began := time.Now()
 	for n := range kills {
+		if r.IntN(4) > 0 { // else it is killed while the library starts, too
+			d.tool("library", "list_holds", "{}")
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		faults := make(chan []string, 1)
 		round := r.Uint64()
 		go func() { faults <- d.use(ctx, h, round) }()
-		// From before the first call is answered to when hundreds have been.
+		// From before the first call is answered to when dozens have been.
 		<-time.After(time.Duration(r.IntN(60_000)) * time.Microsecond)
 		d.kill()
 		cancel()
@@ -253,7 +261,8 @@ func TestWhereverMCPDIsKilledNoKeyTakesEffectTwiceAndNoRecordedResultIsLost(t *t
 			t.Errorf("%s got hold %d, which is not in the file", key, hold)
 		}
 	}
-	if h.seen.unknown == 0 || h.seen.replays == 0 || h.seen.cut < kills/2 {
+	// Of a few kills it may be that none comes at an interesting moment.
+	if h.seen.cut < kills/2 || kills >= 200 && (h.seen.unknown == 0 || h.seen.replays == 0) {
 		t.Errorf("the kills came at no interesting moments: %+v", h.seen)
 	}
 }
