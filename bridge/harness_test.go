@@ -352,11 +352,18 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		_ = server.Close()
 		transport.CloseIdleConnections()
 		r.pool.close()
-		u.End()
+		u.End(gone())
 		r.active.Wait()
 		<-served
 	})
 	return r
+}
+
+// gone is a context that has ended.
+func gone() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 // pipeListener accepts connections that are pipes in memory.

@@ -304,15 +304,18 @@ func (u *Upstream) spawn(fn func()) bool {
 	return true
 }
 
-// End closes the Upstream and waits for the keyed calls whose clients may have
-// gone. Those that no process can answer any more are recorded as unknown.
-func (u *Upstream) End() {
+// End closes the Upstream and waits for the keyed calls, whose clients may have
+// gone. When ctx ends, those that are left are given up, and recorded as unknown
+// where the server may have seen them.
+func (u *Upstream) End(ctx context.Context) {
 	u.Close()
 	u.load.Lock()
 	u.load.ended = true
 	u.load.Unlock()
-	u.stopLife(ErrStopping)
+	giveUp := context.AfterFunc(ctx, func() { u.stopLife(ErrStopping) })
 	u.detached.Wait()
+	giveUp()
+	u.stopLife(ErrStopping)
 }
 
 // metaReplayed marks a result that was made for an earlier request.

@@ -407,7 +407,34 @@ func TestAKeyedCallThatTimesOutIsUnknown(t *testing.T) {
 	})
 }
 
-func TestAnEndingUpstreamWaitsForItsKeyedCallsAndRecordsThemAsUnknown(t *testing.T) {
+func TestAnEndingUpstreamWaitsForItsKeyedCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		book := ledger.New(ledger.Options{Path: filepath.Join(t.TempDir(), "ledger.db")})
+		r := keyed(t, "", rigOptions{ledger: book})
+		p := r.up()
+		c := r.beginModern("1", "tools/call", holdK)
+		q := p.expect("tools/call")
+		c.leave()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			r.upstream.End(t.Context())
+		}()
+		<-time.After(time.Minute)
+		select {
+		case <-ended:
+			t.Fatal("it has ended")
+		default:
+		}
+		p.answer(q.ID, `{"n":1}`)
+		<-ended
+		if l, err := book.List(ledger.Done, 10); err != nil || len(l) != 1 || !l[0].HasAnswer {
+			t.Errorf("%+v %v", l, err)
+		}
+	})
+}
+
+func TestAnEndingUpstreamRecordsTheCallsThatItGivesUpAsUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		book := ledger.New(ledger.Options{Path: filepath.Join(t.TempDir(), "ledger.db")})
 		r := keyed(t, "", rigOptions{ledger: book})
@@ -415,7 +442,7 @@ func TestAnEndingUpstreamWaitsForItsKeyedCallsAndRecordsThemAsUnknown(t *testing
 		c := r.beginModern("1", "tools/call", holdK)
 		p.expect("tools/call")
 		c.leave()
-		r.upstream.End()
+		r.upstream.End(gone())
 		if s, err := book.Stats(); err != nil || s.Unknown != 1 || s.Running != 0 {
 			t.Errorf("%+v %v", s, err)
 		}

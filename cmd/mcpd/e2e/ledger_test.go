@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // library is the table of a library whose holds are kept in dir.
@@ -256,5 +258,40 @@ func TestALedgerThatCannotBeReadRefusesKeyedCallsAndNothingElse(t *testing.T) {
 	}
 	if out, _, _ := d.mcpd("status"); !strings.Contains(out, "ledger: ") || !strings.Contains(out, "cannot be used") {
 		t.Errorf("status says %s", out)
+	}
+}
+
+func TestACallThatOutlivesItsClientIsGivenUpWhenMCPDHasToEnd(t *testing.T) {
+	d := prepare(t, setup{
+		daemon:  `drain_timeout = "300ms"`,
+		servers: []string{server("s", nil) + "[servers.s.tools.hang]\nidempotency_key = { inject = true }\n"},
+	})
+	d.launch()
+	d.awaitHealthy()
+	d.token = d.showToken()
+	ctx, leave := context.WithCancel(t.Context())
+	call := d.post("s", toolCall("1", "hang", `{"idempotency_key":"k"}`, "")).WithContext(ctx)
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = d.tryCall(call)
+	}()
+	d.tool("s", "await", `{"kind":"held","count":1}`)
+	leave()
+	<-left
+	if s := d.status("s"); s.InFlight != 1 {
+		t.Errorf("%+v", s)
+	}
+	began := time.Now()
+	d.stop()
+	if took := time.Since(began); took > 10*time.Second { // the server's own drain_timeout is 30 s
+		t.Errorf("the end took %v", took)
+	}
+	<-d.log.done
+	d.err = nil
+	d.relaunch()
+	d.awaitHealthy()
+	if p, err := readPlaced(d.call("s", toolCall("1", "hang", `{"idempotency_key":"k"}`, ""))); err != nil || p.outcome != "unknown" || !strings.Contains(p.text, "being stopped") {
+		t.Errorf("%+v %v", p, err)
 	}
 }

@@ -306,6 +306,9 @@ func (d *Daemon) shutdown(hurry <-chan os.Signal, stopServers context.CancelFunc
 		}
 	})
 	err := d.http.Shutdown(drain)
+	if err == nil {
+		endUpstreams(drain, st) // whose clients have gone, and whose results will be asked for
+	}
 	close(served)
 	group.Wait()
 	if err != nil {
@@ -320,9 +323,19 @@ func (d *Daemon) shutdown(hurry <-chan os.Signal, stopServers context.CancelFunc
 		if err := d.http.Close(); err != nil {
 			d.logger.Debug("closing connections", "error", err)
 		}
+		endUpstreams(drain, st)
 	}
 	stopServers()
 	d.serverGroup.Wait()
+}
+
+// endUpstreams waits for the calls that outlive their clients until ctx ends.
+func endUpstreams(ctx context.Context, st *state) {
+	var group sync.WaitGroup
+	for _, s := range st.servers {
+		group.Go(func() { s.upstream.End(ctx) })
+	}
+	group.Wait()
 }
 
 // policy is what the gate lets in: mcpd's own names and what the config adds.

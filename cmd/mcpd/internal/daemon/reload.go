@@ -170,7 +170,8 @@ func (d *Daemon) newServer(ctx context.Context, c config.Server) *server {
 	d.serverGroup.Go(func() {
 		defer cancel()
 		s.run(ctx)
-		s.upstream.End()
+		cancel() // no process is left that could answer a call
+		s.upstream.End(ctx)
 		if err := log.Close(); err != nil {
 			d.logger.Warn("the log of a server was not closed properly", "server", c.Name, "error", err)
 		}
