@@ -23,11 +23,10 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
 	s := &server{
-		out:       encoder,
-		notes:     newNotes(),
-		calls:     map[string]*call{},
-		listeners: map[string]*listener{},
-		events:    make(chan event),
+		out:    encoder,
+		notes:  newNotes(),
+		calls:  map[string]*call{},
+		events: make(chan event),
 	}
 
 	lines := make(chan line)
@@ -85,9 +84,9 @@ type server struct {
 	legacyLevel   string // logging/setLevel, "" before
 
 	notes     *notes
-	calls     map[string]*call     // running calls by id as it came
-	listeners map[string]*listener // open subscriptions by id as it came
-	watched   []string             // URIs subscribed by a legacy client
+	calls     map[string]*call // running calls by id as it came
+	listeners []*listener      // open subscriptions, the oldest first
+	watched   []string         // URIs subscribed by a legacy client
 
 	running sync.WaitGroup // goroutines of slow calls
 	events  chan event     // what they have to say
@@ -194,7 +193,7 @@ func (s *server) receive(ctx context.Context, l line) {
 		s.receiveNotification(m)
 	case !validID(m.ID):
 		s.replyError(nil, &rpcError{Code: codeInvalidRequest, Message: "the id must be a string or an integer"})
-	case s.calls[string(m.ID)] != nil || s.listeners[string(m.ID)] != nil:
+	case s.calls[string(m.ID)] != nil || s.listening(string(m.ID)):
 		s.replyError(m.ID, &rpcError{Code: codeInvalidRequest, Message: "the id is in use by a request that is still running"})
 	default:
 		s.receiveRequest(ctx, m)
@@ -217,7 +216,7 @@ func (s *server) receiveNotification(m message) {
 			c.cancel()
 			delete(s.calls, id)
 		}
-		delete(s.listeners, id)
+		s.listeners = slices.DeleteFunc(s.listeners, func(l *listener) bool { return string(l.call.id) == id })
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *server) listen(c *call, raw json.RawMessage) *rpcError {
 			l.uris = append(l.uris, uri)
 		}
 	}
-	s.listeners[string(c.id)] = l
+	s.listeners = append(s.listeners, l)
 
 	granted := object{}
 	if l.resourcesListChanged {
@@ -46,7 +46,13 @@ func (s *server) listen(c *call, raw json.RawMessage) *rpcError {
 
 func (l *listener) meta() object { return object{metaSubscription: l.call.id} }
 
-// noteChanged tells everyone who asked that a note is new, changed or gone.
+// listening says whether a subscription with this id is open.
+func (s *server) listening(id string) bool {
+	return slices.ContainsFunc(s.listeners, func(l *listener) bool { return string(l.call.id) == id })
+}
+
+// noteChanged tells everyone who asked that a note is new, changed or gone, in the order in which they asked, so that
+// what this server says is the same each time.
 func (s *server) noteChanged(uri string, listChanged bool) {
 	for _, l := range s.listeners {
 		if listChanged && l.resourcesListChanged {
@@ -69,8 +75,8 @@ func (s *server) noteChanged(uri string, listChanged bool) {
 
 // endSubscriptions gives every open listen request its result: the sign of an orderly end.
 func (s *server) endSubscriptions() {
-	for id, l := range s.listeners {
-		delete(s.listeners, id)
+	for _, l := range s.listeners {
 		s.reply(l.call, object{"_meta": l.meta()})
 	}
+	s.listeners = nil
 }
