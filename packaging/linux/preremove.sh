@@ -19,6 +19,17 @@ for runtime in /run/user/*; do
 		;;
 	esac
 done
+# Of users whose systemd does not run there are files alone. They are looked at as
+# their owner, who could lead root elsewhere.
+getent passwd | while IFS=: read -r name _ uid _ _ home _; do
+	if [ "$uid" -ge 1000 ] || [ "$uid" -eq 0 ]; then :; else continue; fi
+	[ ! -S "/run/user/$uid/systemd/private" ] || continue
+	unit=$home/.config/systemd/user/mcpd.service
+	[ -e "$unit" ] || continue
+	timeout 10 runuser -u "$name" -- grep -qs '^ExecStart="\{0,1\}/usr/bin/mcpd[" ]' "$unit" </dev/null || continue
+	timeout 60 runuser -u "$name" -- env -u XDG_RUNTIME_DIR HOME="$home" /usr/bin/mcpd service uninstall </dev/null ||
+		echo "mcpd: the service of $name could not be taken out; it does nothing without the program" >&2
+done
 if [ -d /run/systemd/system ]; then
 	case "$(systemctl show mcpd.service --property=ExecStart)" in
 	*path=/usr/bin/mcpd\ *) /usr/bin/mcpd service uninstall --system || true ;;

@@ -15,7 +15,7 @@ import (
 
 // content is a file of a Linux package, as nfpm wants it.
 type content struct {
-	Src      string   `json:"src"`
+	Src      string   `json:"src,omitempty"`
 	Dst      string   `json:"dst"`
 	Type     string   `json:"type,omitempty"`
 	FileInfo fileInfo `json:"file_info"`
@@ -103,6 +103,11 @@ func (b *build) linuxContents(t target, kind string) ([]content, error) {
 			c.Type = "doc"
 		}
 		list = append(list, c)
+	}
+	if kind == "rpm" { // which removes the folders that it is told are its own
+		for _, dir := range []string{"/usr/share/doc/mcpd", "/usr/share/doc/mcpd/docs"} {
+			list = append(list, content{Dst: dir, Type: "dir", FileInfo: fileInfo{0o755, b.epoch}})
+		}
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Dst < list[j].Dst })
 	return list, nil

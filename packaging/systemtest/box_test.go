@@ -43,7 +43,7 @@ func newBox(t *testing.T) *box {
 	})
 	b := &box{root: filepath.Join(dir, "root")}
 	if _, err := command(t.Context(), nil, "mmdebstrap", "--quiet", "--variant=minbase",
-		"--include=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,procps", "bookworm", b.root); err != nil {
+		"--include=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,procps,rpm", "bookworm", b.root); err != nil {
 		t.Fatal(err)
 	}
 	for _, user := range []string{"tester", "stranger"} {

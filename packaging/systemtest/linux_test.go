@@ -105,7 +105,7 @@ func (b *box) drop(t *testing.T, name, text string) {
 // belongings lists what of mcpd is in the box, besides the test's own.
 func (b *box) belongings(t *testing.T) []string {
 	t.Helper()
-	out := b.mustRun(t, "find", "/etc", "/usr", "/var", "/home", "/root", "/run", "/opt", "-xdev", "-name", "*mcpd*", "-not", "-path", "/var/lib/dpkg/*")
+	out := b.mustRun(t, "find", "/etc", "/usr", "/var", "/home", "/root", "/run", "/opt", "-xdev", "-name", "*mcpd*", "-not", "-path", "/var/lib/dpkg/*", "-not", "-path", "/var/lib/rpm/*")
 	return slices.Sorted(slices.Values(strings.Fields(out)))
 }
 
@@ -116,27 +116,27 @@ func (b *box) programs(t *testing.T) string {
 	return out
 }
 
-func deb(t *testing.T, dir string) string {
+// single is the one file of a pattern.
+func single(t *testing.T, pattern string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) != 1 {
-		t.Fatalf("one deb was expected in %s: %v %v", dir, found, err)
+		t.Fatalf("one file was expected for %s: %v %v", pattern, found, err)
 	}
 	return found[0]
 }
 
-func TestDebianPackageLivesItsLifeOnARealSystemd(t *testing.T) {
+func TestPackagesLiveTheirLifeOnARealSystemd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes minutes")
 	}
 	need(t, os.Getuid() == 0, "systemd-nspawn needs root")
 	needTools(t, map[string]string{"systemd-nspawn": "systemd-container", "mmdebstrap": "mmdebstrap", "nsenter": "util-linux", "pgrep": "procps"})
 
-	old := deb(t, packages(t, first, "deb", "linux/"+runtime.GOARCH))
-	newer := deb(t, packages(t, second, "deb", "linux/"+runtime.GOARCH))
+	old, newer := packages(t, first, "deb,rpm", "linux/"+runtime.GOARCH), packages(t, second, "deb,rpm", "linux/"+runtime.GOARCH)
 	b := newBox(t)
-	for name, file := range map[string]string{"first.deb": old, "second.deb": newer} {
-		data, err := os.ReadFile(file)
+	for name, dir := range map[string]string{"first.deb": old, "second.deb": newer, "first.rpm": old, "second.rpm": newer} {
+		data, err := os.ReadFile(single(t, filepath.Join(dir, "*"+filepath.Ext(name))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,22 +396,93 @@ func TestDebianPackageLivesItsLifeOnARealSystemd(t *testing.T) {
 		b.mustRun(t, "mcpd", "service", "uninstall", "--system")
 	})
 
-	step("removed and purged, only the user's own files are left", func(t *testing.T) {
+	step("a user installs it and logs out", func(t *testing.T) {
 		b.must(t, "mcpd", "service", "install")
-		b.mustRun(t, "dpkg", "--remove", "mcpd")
+		b.mustRun(t, "loginctl", "enable-linger", "stranger")
+		eventually(t, "the stranger's systemd runs", func() error {
+			_, err := b.as(t.Context(), "stranger", "systemctl", "--user", "show", "--property=Version")
+			return err
+		})
+		if _, err := b.as(t.Context(), "stranger", "mcpd", "service", "install"); err != nil {
+			t.Fatal(err)
+		}
+		b.mustRun(t, "loginctl", "disable-linger", "stranger")
+		eventually(t, "the stranger is logged out", func() error {
+			if out, err := b.run(t.Context(), "pgrep", "-u", "stranger", "-a"); err == nil {
+				return errors.New(out)
+			}
+			return nil
+		})
+	})
+
+	own := []string{
+		"/home/stranger/.config/mcpd", "/home/stranger/.config/mcpd/mcpd.toml", "/home/stranger/.local/state/mcpd",
+		"/home/tester/.config/mcpd", "/home/tester/.config/mcpd/mcpd.toml", "/home/tester/.local/state/mcpd",
+	}
+	gone := func(t *testing.T) {
+		t.Helper()
 		if p := b.programs(t); p != "" {
 			t.Errorf("this runs: %s", p)
 		}
-		b.mustRun(t, "dpkg", "--purge", "mcpd")
-		want := []string{
-			"/home/tester/.config/mcpd", "/home/tester/.config/mcpd/mcpd.toml", "/home/tester/.local/state/mcpd",
-		}
-		if got := b.belongings(t); !slices.Equal(got, want) {
+		if got := b.belongings(t); !slices.Equal(got, own) {
 			t.Errorf("left behind:\n%s", strings.Join(got, "\n"))
 		}
 		// It exits 1 where there is nothing to list.
 		if out, _ := b.as(t.Context(), "tester", "systemctl", "--user", "list-unit-files", "--no-legend", "mcpd*"); out != "" {
 			t.Errorf("systemd knows of: %s", out)
 		}
+	}
+
+	step("removed and purged, only the users' own files are left", func(t *testing.T) {
+		b.mustRun(t, "dpkg", "--remove", "mcpd")
+		if p := b.programs(t); p != "" {
+			t.Errorf("this runs: %s", p)
+		}
+		b.mustRun(t, "dpkg", "--purge", "mcpd")
+		gone(t)
+	})
+
+	// The box is a Debian, whose rpm knows of no dependencies; the scripts run.
+	rpm := func(t *testing.T, args ...string) {
+		t.Helper()
+		b.mustRun(t, append([]string{"rpm", "--nodeps"}, args...)...)
+	}
+
+	step("installing the rpm starts nothing, and its service is used", func(t *testing.T) {
+		rpm(t, "--ignoreos", "--install", "/root/first.rpm")
+		if st := b.status(t); st.State != "not installed" || st.Enabled || b.programs(t) != "" {
+			t.Errorf("nobody asked for the service, and it is %+v", st)
+		}
+		b.must(t, "mcpd", "service", "install")
+		b.use(t, "revolutions")
+		if got := b.must(t, "mcpd", "token", "show"); got != token {
+			t.Error("the token has changed")
+		}
+	})
+
+	step("an update of the rpm restarts it and loses nothing", func(t *testing.T) {
+		before := b.status(t)
+		rpm(t, "--ignoreos", "--upgrade", "/root/second.rpm")
+		eventually(t, "the new program runs", func() error {
+			out, err := b.as(t.Context(), "tester", "mcpd", "status", "--json")
+			if err != nil || !strings.Contains(out, `"version": "`+second+`"`) {
+				return fmt.Errorf("%s %w", out, err)
+			}
+			return nil
+		})
+		if st := b.status(t); st.State != "running" || st.PID == before.PID || !st.Held {
+			t.Errorf("it was %+v and is %+v", before, st)
+		}
+		b.use(t, "per minute")
+	})
+
+	step("the rpm is removed with a user's and a machine's service", func(t *testing.T) {
+		b.must(t, "mcpd", "service", "stop")
+		b.mustRun(t, "mcpd", "service", "install", "--system", "--user", "tester")
+		if p := b.programs(t); p == "" {
+			t.Error("the machine's service does not run")
+		}
+		rpm(t, "--erase", "mcpd")
+		gone(t)
 	})
 }

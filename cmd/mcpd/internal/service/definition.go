@@ -9,8 +9,7 @@ import (
 	"unicode"
 )
 
-// Name is what the service is called by systemd, by Windows, and by the init
-// systems of other Unix systems.
+// Name is what the service is called by systemd and by Windows.
 const Name = "mcpd"
 
 // Label is what launchd calls the service.

@@ -65,7 +65,7 @@ func New(o Options) (Manager, error) {
 	case runtime.GOOS == "windows" && !o.System:
 		return newTask(o), nil
 	case runtime.GOOS == "windows":
-		return newSCM(), nil
+		return newSCM()
 	case runtime.GOOS == "linux" && hasSystemd():
 		register, err := systemdRegistrar(o.System)
 		if err != nil {
@@ -77,12 +77,10 @@ func New(o Options) (Manager, error) {
 			}
 		}
 		return newSystemd(o, register), nil
-	case o.System:
-		return newInit()
 	}
 	return nil, &Error{
-		errors.New("this system has no service manager that mcpd knows for a single user"),
-		"start `mcpd run` from your desktop's autostart, or as root: mcpd service install --system --user NAME",
+		errors.New("this system is not run by systemd, and mcpd knows no other service manager of it"),
+		"have your desktop's autostart, or what starts programs here, run as you: mcpd service run --log-file FILE",
 	}
 }
 

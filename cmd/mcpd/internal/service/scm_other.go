@@ -2,5 +2,9 @@
 
 package service
 
+import "errors"
+
 // newSCM is reached on Windows only.
-func newSCM() Manager { return initSystem{} }
+func newSCM() (Manager, error) {
+	return nil, errors.New("service: this program was built without the Windows service manager")
+}

@@ -35,7 +35,7 @@ const stopTimeout = 2 * time.Minute
 // end, changing what is installed.
 type scm struct{}
 
-func newSCM() Manager { return scm{} }
+func newSCM() (Manager, error) { return scm{}, nil }
 
 func (scm) Name() string       { return "Windows services" }
 func (scm) HoldsSockets() bool { return false }

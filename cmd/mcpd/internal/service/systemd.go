@@ -233,6 +233,9 @@ func (s *systemd) lingers() (on, known bool) {
 
 func (s *systemd) Uninstall(ctx context.Context) (Outcome, error) {
 	if err := s.reach(ctx); err != nil {
+		if errors.Is(err, ErrUnreachable) && !s.system && !s.managerRuns() {
+			return s.uninstallOffline(err)
+		}
 		return Outcome{}, err
 	}
 	st, err := s.query(ctx)

@@ -132,3 +132,71 @@ func TestSystemdsAnswersBecomeStates(t *testing.T) {
 		})
 	}
 }
+
+func TestUninstalledWithoutARunningSystemdItsFilesGo(t *testing.T) {
+	r := newRecorder(t, answer{To: []string{"systemctl"}, Code: 1, Err: "Failed to connect to bus: No medium found\n"})
+	s, d := linux(t, r)
+	s.uid = 4294967294 // whose systemd surely does not run
+	runtimeDir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", runtimeDir)
+	foreign := filepath.Join(s.dir, "default.target.wants", "other.service")
+	lay := func() {
+		t.Helper()
+		for path, data := range map[string][]byte{s.unitPath(): renderUnit(d), s.socketPath(): renderSocket(d), foreign: []byte("[Unit]\n")} {
+			if err := write(path, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, link := range []string{"default.target.wants/mcpd.service", "sockets.target.wants/mcpd.socket"} {
+			link = filepath.Join(s.dir, link)
+			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(s.dir, filepath.Base(link)), link); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	lay()
+	out, err := s.Uninstall(t.Context())
+	if err != nil || !out.Changed || len(out.Files) != 4 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	var left []string
+	if err := filepath.WalkDir(s.dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			left = append(left, path)
+		}
+		return err
+	}); err != nil || len(left) != 1 || left[0] != foreign {
+		t.Errorf("left are %v, %v", left, err)
+	}
+
+	// One that runs and cannot be asked might have the service running.
+	lay()
+	if err := write(filepath.Join(runtimeDir, "systemd", "private"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Uninstall(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Stat(s.unitPath()); err != nil {
+		t.Error(err)
+	}
+
+	// A unit of somebody else is not mcpd's to remove.
+	if err := os.RemoveAll(runtimeDir); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{s.unitPath(), s.socketPath()} {
+		if err := write(path, []byte("[Service]\nExecStart=/my/own\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Uninstall(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Stat(s.unitPath()); err != nil {
+		t.Error(err)
+	}
+}
