@@ -55,10 +55,9 @@ func newWindows(t *testing.T) *windows {
 	if err := os.WriteFile(source, []byte(prngSource), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	w.make(t)
 	for _, c := range [][]string{
 		{"x86_64-w64-mingw32-gcc", "-shared", "-O2", "-o", library, source, "-ladvapi32"},
-		{"wine", "wineboot", "-i"},
-		{"wineserver", "-w"}, // until all that made it has ended
 		{"cp", library, filepath.Join(w.disk, "windows", "system32")},
 		{"wineserver", "-p"},     // services live on between commands
 		{"wine", "net", "start"}, // which waits for the service manager
@@ -68,6 +67,28 @@ func newWindows(t *testing.T) *windows {
 		}
 	}
 	return w
+}
+
+// make makes the disk. On a busy machine Wine 8 has been seen to fail at it, with
+// no kernel32.dll where it had just put one; then it begins anew.
+func (w *windows) make(t *testing.T) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		_, err := command(t.Context(), w.env, "wine", "wineboot", "-i")
+		if _, werr := command(t.Context(), w.env, "wineserver", "-w"); werr != nil { // until all that made it has ended
+			t.Fatal(werr)
+		}
+		if err == nil {
+			return
+		}
+		if attempt == 3 || !strings.Contains(err.Error(), "kernel32.dll") {
+			t.Fatal(err)
+		}
+		t.Log(err)
+		if err := os.RemoveAll(filepath.Dir(w.disk)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 const program = `C:\Program Files\mcpd\mcpd.exe`
