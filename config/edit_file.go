@@ -32,7 +32,7 @@ type EditOptions struct {
 
 // EditFile has change edit the configuration file at path, one program at a time. A file that is missing is made, 0600,
 // in a folder that is made 0700. The new text is written beside the file and renamed, so that a reader sees the old text
-// or the new, whole; mode and owner stay as they are, and where path is a symbolic link, the file that it leads to is
+// or the new, whole; a file that is marked as read-only stays as it is; mode and owner stay as they are, and where path is a symbolic link, the file that it leads to is
 // the one that changes. Nothing is written where change fails or leaves the text as it is.
 //
 // The error is [Errors] where the file has problems: then change is not called.
@@ -128,6 +128,9 @@ func replaceFile(path string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("cannot write the configuration: %w", err)
 	}
+	if info.Mode()&0o200 == 0 { // a rename would not ask
+		return fmt.Errorf("cannot write the configuration: %s is marked as read-only: %w", path, fs.ErrPermission)
+	}
 	if err := writeBeside(path, data, info); err != nil {
 		return err
 	}
@@ -139,7 +142,7 @@ func replaceFile(path string, data []byte) error {
 func writeBeside(path string, data []byte, like fs.FileInfo) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".new-*") // 0600
 	if err != nil {
-		return fmt.Errorf("cannot write the configuration: %w", err)
+		return fmt.Errorf("cannot write into the folder of the configuration, %s: %w", filepath.Dir(path), withoutPath(err))
 	}
 	defer func() {
 		if err != nil {
@@ -152,7 +155,7 @@ func writeBeside(path string, data []byte, like fs.FileInfo) (err error) {
 	}
 	if like != nil {
 		if err := keepOwner(temp, like); err != nil {
-			return err
+			return fmt.Errorf("it would not have the owner and group that it has now: %w", withoutPath(err))
 		}
 		if err := temp.Chmod(like.Mode().Perm()); err != nil {
 			return err
@@ -165,4 +168,12 @@ func writeBeside(path string, data []byte, like fs.FileInfo) (err error) {
 		return err
 	}
 	return os.Rename(temp.Name(), path)
+}
+
+// withoutPath is what went wrong without the name of a file that the person does not know.
+func withoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }

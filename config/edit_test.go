@@ -488,6 +488,26 @@ func TestEditFileKeepsModeAndLink(t *testing.T) {
 	}
 }
 
+func TestEditFileLeavesAReadOnlyFileAsItIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcpd.toml")
+	writeFile(t, path, "# mine\n")
+	if err := os.Chmod(path, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := EditFile(t.Context(), path, editOptions(t), add("a")); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("the error is %v", err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "# mine\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil { // or Windows does not remove it
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("more is left than the file: %v, %v", entries, err)
+	}
+}
+
 func TestEditFileWritesNothingWhereThereIsNothingToWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mcpd.toml")
 	o := editOptions(t)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -315,6 +317,9 @@ func hintedEdit(path string, err error) error {
 	var shape *config.ShapeError
 	if errors.As(err, &shape) {
 		return hinted{fmt.Errorf("%s:%d: %s", path, shape.Line, shape.What), shape.Hint}
+	}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return hinted{err, "the file and its folder must be yours to write (chmod u+w); where another program makes the file, change it there"}
 	}
 	return err
 }

@@ -19,6 +19,10 @@ import (
 	"mcpd/security"
 )
 
+// maxImported bounds the servers of one import. The config is checked as a whole
+// after each, as if it had been added by hand.
+const maxImported = 500
+
 // importOptions are the flags of import.
 type importOptions struct {
 	dry, rename, secretsToFiles, withDisabled bool
@@ -137,6 +141,12 @@ func (a *app) importFrom(ctx context.Context, what string, o importOptions) erro
 			}
 		}
 		servers = slices.DeleteFunc(servers, func(s importer.Server) bool { return !slices.Contains(o.only, s.Name) })
+	}
+	if len(servers) > maxImported {
+		return hinted{
+			fmt.Errorf("%s has %d servers, and at most %d are taken over at a time", strings.Join(r.Sources, ", "), len(servers), maxImported),
+			"name those you want with --only",
+		}
 	}
 
 	path, err := a.configPath()

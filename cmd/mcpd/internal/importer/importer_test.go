@@ -239,9 +239,12 @@ func TestWhatIsNoListOfServersIsRefused(t *testing.T) {
 		`{"mcpServers": []}`:                "none of mcpServers",
 		`{"mcpServers":{"a":1,"a":2}}`:      `"a" twice`,
 		`{"mcpServers":{},"mcpServers":{}}`: `"mcpServers" twice`,
+		"\xff\xfe{\x00}\x00":                "not UTF-8",
+		strings.Repeat("[", 10_000_000):     "nested more than",
+		`{"a":"]\"]",/*]*/` + "//]\n" + `"b":` + strings.Repeat(`{"]":`, 2000): "nested more than",
 	} {
 		if servers, err := Read(Source{Path: "f"}, []byte(text), world("linux", nil)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, %v; want %q", text, servers, err, want)
+			t.Errorf("%.100s: %v, %v; want %q", text, servers, err, want)
 		}
 	}
 	for text, want := range map[string]string{
@@ -271,6 +274,15 @@ func TestWhatTheFileSaysAboutOtherThingsDoesNotMatter(t *testing.T) {
 		"context_servers": {"a": {"command": "x", "settings": {"k": 1, "k": 2}}},
 	}`), world("linux", nil))
 	if err != nil || len(servers) != 1 || servers[0].Skip != "" {
+		t.Errorf("%+v, %v", servers, err)
+	}
+}
+
+func TestBracketsInTextsAndCommentsAreNotNesting(t *testing.T) {
+	many := strings.Repeat("[", 2000)
+	text := "\ufeff// " + many + "\r\n{/* " + many + ` */ "x": "\"` + many + `", "y": [[], {}, [],], "mcpServers": {"a": {"command": "c"}},}` + " // " + many
+	servers, err := Read(Source{Path: "f"}, []byte(text), world("linux", nil))
+	if err != nil || len(servers) != 1 || servers[0].Entry.Raw.Command != "c" {
 		t.Errorf("%+v, %v", servers, err)
 	}
 }

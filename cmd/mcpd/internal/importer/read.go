@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tailscale/hujson"
@@ -14,6 +15,9 @@ import (
 
 // maxFile bounds a file, in bytes. Claude Code keeps much else in its file.
 const maxFile = 64 << 20
+
+// maxDepth bounds the nesting of a file.
+const maxDepth = 1000
 
 // ReadFile reads a file of settings. Anything but a regular file is refused.
 func ReadFile(path string) ([]byte, error) {
@@ -72,7 +76,14 @@ func parse(data []byte) (object, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it is empty")
 	}
-	standard, err := hujson.Standardize(data)
+	if !utf8.Valid(data) {
+		return nil, errors.New("it has bytes that are not UTF-8; save it in that encoding")
+	}
+	if nestedDeeper(data, maxDepth) {
+		return nil, fmt.Errorf("it is nested more than %d deep", maxDepth)
+	}
+	// A comment that ends with the file is one for the programs, not for hujson.
+	standard, err := hujson.Standardize(append(slices.Clip(data), '\n'))
 	if err != nil {
 		return nil, fmt.Errorf("it is not valid JSON: %w", err)
 	}
@@ -81,6 +92,40 @@ func parse(data []byte) (object, error) {
 		return nil, err
 	}
 	return root, nil
+}
+
+// nestedDeeper says whether objects and arrays are nested deeper than a limit.
+// The parser calls itself for each, and would take the program down with it.
+func nestedDeeper(data []byte, limit int) bool {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		case c == '/' && i+1 < len(data) && (data[i+1] == '/' || data[i+1] == '*'):
+			end := "\n"
+			if data[i+1] == '*' {
+				end = "*/"
+			}
+			i += 2
+			at := bytes.Index(data[i:], []byte(end))
+			if at < 0 {
+				return false // all that is left is a comment
+			}
+			i += at + len(end) - 1
+		case c == '{' || c == '[':
+			if depth++; depth > limit {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }
 
 // members takes an object apart in which a name that stands twice is an error:
