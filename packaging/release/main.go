@@ -64,6 +64,7 @@ type build struct {
 	targets   []target
 	kinds     []string
 	skipped   []string // what could not be made here, and why
+	archives  string   // where the archives of a release are; "" where they are made
 }
 
 func run(ctx context.Context, args []string) error {
@@ -75,6 +76,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&only, "only", strings.Join(kinds(), ","), "what to make, by `KINDS`")
 	fs.StringVar(&systems, "targets", "", "for which systems, as `OS/ARCH,…` (default: all)")
 	fs.StringVar(&b.tools, "tools", "", "`DIR` with the built tools of packaging/tools (default: they are built)")
+	fs.StringVar(&b.archives, "archives", "", "make --only homebrew,scoop for the archives in `DIR`, which were made otherwise")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -82,6 +84,11 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var err error
+	if b.archives != "" {
+		if b.archives, err = filepath.Abs(b.archives); err != nil {
+			return err
+		}
+	}
 	if b.root, err = b.output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "mcpd"); err != nil {
 		return err
 	}
@@ -93,6 +100,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	if b.out, err = filepath.Abs(b.out); err != nil {
 		return err
+	}
+	if b.archives == b.out || strings.HasPrefix(b.archives, b.out+string(filepath.Separator)) {
+		return fmt.Errorf("--out %s would take the archives away; name another folder", b.out)
 	}
 	if err := os.RemoveAll(b.out); err != nil {
 		return err
@@ -111,6 +121,9 @@ func (b *build) choose(only, systems string) error {
 	for _, k := range strings.Split(only, ",") {
 		if !slices.Contains(kinds(), k) {
 			return fmt.Errorf("nothing is called %q; there are %s", k, strings.Join(kinds(), ", "))
+		}
+		if b.archives != "" && k != "homebrew" && k != "scoop" {
+			return fmt.Errorf("with --archives, %s is not made; say --only homebrew,scoop", k)
 		}
 		b.kinds = append(b.kinds, k)
 	}
@@ -186,18 +199,9 @@ func (b *build) all(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, t := range b.targets {
-		b.say("building mcpd for %s", t)
-		if err := b.program(ctx, t); err != nil {
+	if b.archives == "" {
+		if err := b.programs(ctx); err != nil {
 			return err
-		}
-	}
-	if err := b.generate(ctx); err != nil {
-		return err
-	}
-	for _, t := range b.targets {
-		if err := b.packages(ctx, t); err != nil {
-			return fmt.Errorf("%s: %w", t, err)
 		}
 	}
 	if err := b.manifests(); err != nil {
@@ -211,6 +215,25 @@ func (b *build) all(ctx context.Context) error {
 	}
 	if b.publisher.placeholders() {
 		b.say("not to be published: %s does not name who publishes it yet, and where", publisherFile)
+	}
+	return nil
+}
+
+// programs makes mcpd and all that it is in.
+func (b *build) programs(ctx context.Context) error {
+	for _, t := range b.targets {
+		b.say("building mcpd for %s", t)
+		if err := b.program(ctx, t); err != nil {
+			return err
+		}
+	}
+	if err := b.generate(ctx); err != nil {
+		return err
+	}
+	for _, t := range b.targets {
+		if err := b.packages(ctx, t); err != nil {
+			return fmt.Errorf("%s: %w", t, err)
+		}
 	}
 	return nil
 }

@@ -40,12 +40,16 @@ func (b *build) url(t target) string {
 	return fmt.Sprintf("%s/v%s/%s", b.publisher.releases, b.version, b.archiveName(t))
 }
 
-// sum is the SHA-256 of an archive, or "" where it is not made this time.
+// sum is the SHA-256 of an archive, or "" where it is not asked for this time.
 func (b *build) sum(t target) (string, error) {
 	if !slices.Contains(b.targets, t) {
 		return "", nil
 	}
-	return sha256File(filepath.Join(b.out, b.archiveName(t)))
+	dir := b.out
+	if b.archives != "" {
+		dir = b.archives
+	}
+	return sha256File(filepath.Join(dir, b.archiveName(t)))
 }
 
 func sha256File(path string) (string, error) {

@@ -82,6 +82,15 @@ func TestARealShellWorks(t *testing.T) {
 	}
 }
 
+func TestAnAccountNeedsNoHomeFolder(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "none")
+	t.Setenv("HOME", home)
+	env, err := Resolve(t.Context(), []string{"SHELL=/bin/sh", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "OWN=1"}, self(t))
+	if err != nil || env["OWN"] != "1" {
+		t.Errorf("got %v, %v", env, err)
+	}
+}
+
 func TestAShellThatNeverEndsIsKilledWithWhatItStarted(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "started")
 	if err := mkfifo(fifo); err != nil {

@@ -26,7 +26,10 @@ func Resolve(ctx context.Context, environ []string, self string) (map[string]str
 	cmd := exec.CommandContext(ctx, shell, shellArgs(shell, quote(self)+" "+PrintCommand)...)
 	cmd.Env = append(append([]string{}, environ...), Mark+"=1")
 	if home, err := os.UserHomeDir(); err == nil {
-		cmd.Dir = home
+		// An account may have a home that does not exist, and a shell that works.
+		if info, err := os.Stat(home); err == nil && info.IsDir() {
+			cmd.Dir = home
+		}
 	}
 	var out limited
 	cmd.Stdout = &out
