@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -32,9 +31,6 @@ type Load struct {
 	Subscriptions int       // subscriptions that clients listen on
 	LastActivity  time.Time // last byte in either direction
 }
-
-// readBufferSize is the chunk in which stdout is read.
-const readBufferSize = 64 << 10
 
 // Conn is the conversation with one process of a server. It owns the request
 // ids and progress tokens on the pipe and the table of requests in flight.
@@ -256,6 +252,15 @@ func (c *Conn) touch() { c.activity.Store(time.Now().UnixNano()) }
 // start registers ex and queues its message, which compose builds around the
 // upstream id. When it fails, the server has seen nothing of it.
 func (c *Conn) start(ex *exchange, compose func(dst []byte, id uint64) []byte) error {
+	return c.startLine(ex, func(id uint64) line {
+		buf := newBuffer(0)
+		buf.b = compose(buf.b, id)
+		return line{buf: buf}
+	})
+}
+
+// startLine is start for a line that may be in pieces.
+func (c *Conn) startLine(ex *exchange, compose func(id uint64) line) error {
 	c.mu.Lock()
 	switch {
 	case c.ended != nil:
@@ -273,10 +278,9 @@ func (c *Conn) start(ex *exchange, compose func(dst []byte, id uint64) []byte) e
 	}
 	c.mu.Unlock()
 
-	buf := newBuffer(0)
-	buf.b = compose(buf.b, ex.id)
+	l := compose(ex.id)
 	c.touch()
-	if err := c.out.send(&ex.out, buf); err != nil {
+	if err := c.out.send(&ex.out, l); err != nil {
 		c.remove(ex.id)
 		if errors.Is(err, errQueueFull) {
 			return unavailable(time.Second, "server %q: %v", c.name, err)
@@ -357,7 +361,7 @@ func (c *Conn) fail(id uint64, reason error) {
 // notify queues one complete line that needs no answer. It takes over buf.
 func (c *Conn) notify(buf *buffer) error {
 	c.touch()
-	return c.out.send(new(outbound), buf)
+	return c.out.send(new(outbound), line{buf: buf})
 }
 
 // roundTrip sends one of mcpd's own requests and waits for its answer. params
@@ -427,9 +431,9 @@ func (c *Conn) modernParams(extra ...string) []byte {
 
 // read is the goroutine that owns stdout. EOF ends the Conn.
 func (c *Conn) read() {
-	r := bufio.NewReaderSize(c.in, readBufferSize)
+	r := newLineReader(c.in, c.maxMessage)
 	for {
-		buf, size, err := readLine(r, c.maxMessage)
+		buf, size, err := r.next()
 		if size > 0 {
 			c.touch()
 		}
@@ -453,33 +457,6 @@ func (c *Conn) read() {
 // sampleOfOversize is how much of each end of a line over the limit is kept
 // to find out whose answer it was.
 const sampleOfOversize = 4 << 10
-
-// readLine reads up to and without the next newline. size is the line's whole
-// size; over the limit only the ends of the line are kept. buf is nil where
-// there is nothing to read any more.
-func readLine(r *bufio.Reader, limit int64) (buf *buffer, size int64, err error) {
-	for {
-		chunk, err := r.ReadSlice('\n')
-		if len(chunk) > 0 {
-			if buf == nil {
-				buf = newBuffer(len(chunk))
-			}
-			size += int64(len(chunk))
-			buf.b = append(buf.b, chunk...)
-			if over := len(buf.b) - 2*sampleOfOversize; size > limit+2 && over > 0 {
-				buf.b = append(buf.b[:sampleOfOversize], buf.b[len(buf.b)-sampleOfOversize:]...)
-			}
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if buf != nil && err == nil {
-			buf.b = buf.b[:len(buf.b)-1]
-			size--
-		}
-		return buf, size, err
-	}
-}
 
 // oversize fails the request whose answer was too large, where the ends of
 // the line tell which it was.

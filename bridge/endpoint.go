@@ -60,7 +60,7 @@ func (in *incoming) data() []byte { return in.body.b }
 
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) {
 	rs := &response{w: w, rc: http.NewResponseController(w)}
-	in := &incoming{http: r, body: newBuffer(int(min(r.ContentLength, largestPooledBuffer)))}
+	in := &incoming{http: r, body: newBuffer(int(min(r.ContentLength, announcedUpTo) + 1))}
 	defer func() {
 		in.body.release()
 		if rs.streaming {
@@ -158,6 +158,10 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 	return u, nil
 }
 
+// announcedUpTo is up to which length a body gets its memory at once, in bytes.
+// What a client announces beyond is not yet memory that it paid for.
+const announcedUpTo = 1<<20 + 8<<10 - 1
+
 // readBody reads the whole body, bounded in size. It lifts the bound in time
 // only when nothing of the body is left: net/http itself reads on where a
 // handler did not, and a client that sends no more would hold it up for ever.
@@ -171,19 +175,12 @@ func (e *Endpoint) readBody(rs *response, in *incoming) error {
 	if r.ContentLength > most {
 		return tooLarge()
 	}
-	b := in.body.b
-	// The length that a client announces is not yet memory that it paid for.
-	if want := min(r.ContentLength, 1<<20) + 1; want > int64(cap(b)) {
-		b = make([]byte, 0, want)
-	}
 	for {
-		if len(b) == cap(b) {
-			b = slices.Grow(b, max(cap(b), 4096))
-		}
+		in.body.grow(1)
+		b := in.body.b
 		n, err := r.Body.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		in.body.b = b
-		if int64(len(b)) > most {
+		in.body.b = b[:len(b)+n]
+		if int64(len(in.body.b)) > most {
 			return tooLarge()
 		}
 		if err == io.EOF {

@@ -23,7 +23,7 @@ func (in *inbound) cost() int64 {
 	if in.uncounted {
 		return 0
 	}
-	return costOf(in.data)
+	return costOf(len(in.data))
 }
 
 var inbounds = sync.Pool{New: func() any { return new(inbound) }}

@@ -326,9 +326,7 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 	if named && conn.legacy != nil {
 		conn.legacy.lowerLevel(severity)
 	}
-	err := conn.start(ex, func(dst []byte, id uint64) []byte {
-		return jsonrpc.AppendLine(dst, data, u.upward(in, conn, ex, id)...)
-	})
+	err := conn.startLine(ex, func(id uint64) line { return lineOfRequest(in, u.upward(in, conn, ex, id)) })
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,35 @@ var errQueueFull = errors.New("the server does not read its input: too much is q
 // coalesceUpTo is how many bytes of small messages are joined into one write.
 const coalesceUpTo = 32 << 10
 
+// line is the text of one line. Where pieces is nil it is all in buf; else it
+// is the pieces, which lie in buf and in body.
+type line struct {
+	buf    *buffer
+	pieces [][]byte
+	body   *buffer
+}
+
+func (l *line) size() int {
+	if l.pieces == nil {
+		return len(l.buf.b)
+	}
+	n := 0
+	for _, p := range l.pieces {
+		n += len(p)
+	}
+	return n
+}
+
+func (l *line) release() {
+	l.buf.release()
+	l.body.release()
+	*l = line{}
+}
+
 // outbound is one line for a server's stdin. The zero value is ready to send.
 type outbound struct {
 	// Both are guarded by the writer's mutex.
-	buf   *buffer
+	line  line
 	state outboundState
 }
 
@@ -24,7 +49,7 @@ type outboundState uint8
 
 const (
 	unsent    outboundState = iota
-	queued                  // in the queue; buf is there
+	queued                  // in the queue; line is there
 	taken                   // being written, or written: the server may have seen it
 	withdrawn               // taken back before a byte was written
 )
@@ -49,25 +74,25 @@ func newWriter(out io.WriteCloser, limit int64, fail func(error)) *writer {
 	return &writer{out: out, limit: limit, fail: fail, wake: make(chan struct{}, 1)}
 }
 
-// send queues one line and takes over its buffer, also when it fails.
-func (w *writer) send(o *outbound, buf *buffer) error {
+// send queues one line and takes over its buffers, also when it fails.
+func (w *writer) send(o *outbound, l line) error {
 	w.mu.Lock()
 	if w.closed != nil || o.state != unsent {
 		err := w.closed
 		w.mu.Unlock()
-		buf.release()
+		l.release()
 		if err == nil {
 			err = errClosed
 		}
 		return err
 	}
-	cost := costOf(buf.b)
+	cost := costOf(l.size())
 	if w.bytes > 0 && w.bytes+cost > w.limit {
 		w.mu.Unlock()
-		buf.release()
+		l.release()
 		return errQueueFull
 	}
-	o.buf, o.state = buf, queued
+	o.line, o.state = l, queued
 	w.queue = append(w.queue, o)
 	w.bytes += cost
 	w.mu.Unlock()
@@ -91,9 +116,8 @@ func (w *writer) withdraw(o *outbound) bool {
 	case taken:
 		return false
 	case queued:
-		w.bytes -= costOf(o.buf.b)
-		o.buf.release()
-		o.buf = nil
+		w.bytes -= costOf(o.line.size())
+		o.line.release()
 		// A server that reads nothing must not let withdrawn lines pile up.
 		if w.gone++; w.gone > 32 && w.gone > (len(w.queue)-w.head)/2 {
 			w.compact()
@@ -134,8 +158,9 @@ func (w *writer) close(reason error) {
 // run writes until close or until the pipe breaks.
 func (w *writer) run() {
 	var (
-		batch  []*buffer
+		batch  []line
 		joined []byte
+		roomy  bool
 	)
 	for range w.wake {
 		for {
@@ -143,15 +168,27 @@ func (w *writer) run() {
 			if len(batch) == 0 {
 				break
 			}
-			line := batch[0].b
-			if len(batch) > 1 {
+			var err error
+			switch {
+			case len(batch) > 1:
 				joined = joined[:0]
-				for _, buf := range batch {
-					joined = append(joined, buf.b...)
+				for i := range batch {
+					joined = append(joined, batch[i].buf.b...)
 				}
-				line = joined
+				_, err = w.out.Write(joined)
+			case batch[0].pieces == nil:
+				_, err = w.out.Write(batch[0].buf.b)
+			default:
+				if !roomy {
+					roomy = true
+					makeRoom(w.out)
+				}
+				for _, piece := range batch[0].pieces {
+					if _, err = w.out.Write(piece); err != nil {
+						break
+					}
+				}
 			}
-			_, err := w.out.Write(line)
 			w.written(batch, err)
 			if err != nil {
 				w.fail(err)
@@ -164,6 +201,15 @@ func (w *writer) run() {
 	}
 }
 
+// makeRoom has a pipe hold more, where the system can do that: a long message
+// then takes fewer turns between the two ends. A pipe that carries no long
+// messages keeps its size, as users have only so much memory for their pipes.
+func makeRoom(pipe any) {
+	if p, ok := pipe.(interface{ MakeRoom() }); ok {
+		p.MakeRoom()
+	}
+}
+
 func (w *writer) isClosed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,7 +218,7 @@ func (w *writer) isClosed() bool {
 
 // take gives the lines of the next write: one of any size, or several small
 // ones. What stays in the queue can still be withdrawn.
-func (w *writer) take(batch []*buffer) []*buffer {
+func (w *writer) take(batch []line) []line {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed != nil {
@@ -184,12 +230,13 @@ func (w *writer) take(batch []*buffer) []*buffer {
 		if o.state == withdrawn {
 			w.gone--
 		} else {
-			if len(batch) > 0 && size+len(o.buf.b) > coalesceUpTo {
+			more := o.line.size()
+			if len(batch) > 0 && size+more > coalesceUpTo {
 				break
 			}
-			size += len(o.buf.b)
-			batch = append(batch, o.buf)
-			o.buf, o.state = nil, taken
+			size += more
+			batch = append(batch, o.line)
+			o.line, o.state = line{}, taken
 		}
 		w.queue[w.head] = nil
 		w.head++
@@ -201,17 +248,16 @@ func (w *writer) take(batch []*buffer) []*buffer {
 }
 
 // written gives the buffers of a write back.
-func (w *writer) written(batch []*buffer, err error) {
+func (w *writer) written(batch []line, err error) {
 	w.mu.Lock()
-	for _, buf := range batch {
-		w.bytes -= costOf(buf.b)
+	for i := range batch {
+		w.bytes -= costOf(batch[i].size())
 	}
 	if err != nil && w.closed == nil {
 		w.closed = err
 	}
 	w.mu.Unlock()
-	for i, buf := range batch {
-		buf.release()
-		batch[i] = nil
+	for i := range batch {
+		batch[i].release()
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-func lineOf(text string) *buffer {
+func lineOf(text string) line {
 	b := newBuffer(len(text))
 	b.b = append(b.b, text+"\n"...)
-	return b
+	return line{buf: b}
 }
 
 // startWriter runs a writer on a pipe whose other end the test reads.

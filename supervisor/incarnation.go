@@ -397,7 +397,13 @@ func (w writeEnd) SetWriteDeadline(t time.Time) error {
 	return os.ErrNoDeadline
 }
 
+// MakeRoom has the pipe hold more, where the system can do that.
+func (w writeEnd) MakeRoom() { makeRoom(w.Writer) }
+
 type readEnd struct {
 	io.Reader
 	io.Closer
 }
+
+// MakeRoom has the pipe hold more, where the system can do that.
+func (r readEnd) MakeRoom() { makeRoom(r.Reader) }
