@@ -14,6 +14,7 @@ require (
 	github.com/spf13/pflag v1.0.9
 	github.com/tailscale/hujson v0.0.0-20260727124030-b80ff77dac4f
 	go.etcd.io/bbolt v1.4.3
+	golang.org/x/crypto v0.59.0
 	golang.org/x/sys v0.50.0
 )
 

@@ -54,13 +54,18 @@ type Conn struct {
 
 	tools *toolSchemas // x-mcp-header annotations of the server's tools
 
-	mu       sync.Mutex
-	lastID   uint64
-	pending  map[uint64]*exchange
-	calls    int // pending exchanges that are not subscriptions
-	draining bool
-	drained  chan struct{}
-	lingers  time.Time // until when requests that were given up may still log
+	interactive Interactive
+	turn        chan struct{} // holds one where requests take turns; else nil
+
+	mu      sync.Mutex
+	lastID  uint64
+	pending map[uint64]*exchange
+	calls   int // pending exchanges that are not subscriptions
+	// questions are what a legacy server asks.
+	questions questions
+	draining  bool
+	drained   chan struct{}
+	lingers   time.Time // until when requests that were given up may still log
 	// cancelled are the subscriptions cancelled last, by their id modulo the
 	// length: servers that keep to the protocol do not answer them.
 	cancelled [64]cancelledListen
@@ -106,6 +111,12 @@ type exchange struct {
 	// severity is the least severity of log messages asked for, -1 for none.
 	severity int
 	out      outbound
+	own      bool // mcpd's own request
+	// asks takes the questions of the server; nil where its client cannot be
+	// asked. It does not change any more once the exchange has started.
+	asks *asking
+	// hasTurn is whether it holds Conn.turn, until it is not pending any more.
+	hasTurn bool
 }
 
 func newConn(name, version string, p Pipes, limits Limits, events eventSink, logger *slog.Logger) *Conn {
@@ -115,6 +126,9 @@ func newConn(name, version string, p Pipes, limits Limits, events eventSink, log
 		pending: make(map[uint64]*exchange),
 		drained: make(chan struct{}),
 		done:    make(chan struct{}),
+	}
+	if c.interactive = limits.Interactive; c.interactive == InteractiveSerialize {
+		c.turn = make(chan struct{}, 1)
 	}
 	// The life of a Conn is not the life of any one request's context.
 	c.life, c.stopLife = context.WithCancel(context.Background())
@@ -290,6 +304,42 @@ func (c *Conn) startLine(ex *exchange, compose func(id uint64) line) error {
 	return nil
 }
 
+// startInTurn is startLine for the request of a client. Where requests take turns it
+// waits for its own, for most at the longest.
+func (c *Conn) startInTurn(ctx context.Context, ex *exchange, most time.Duration, compose func(id uint64) line) error {
+	if c.turn == nil || c.Era() != EraLegacy {
+		return c.startLine(ex, compose)
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case c.turn <- struct{}{}:
+	case <-c.done:
+		return errDraining
+	case <-ctx.Done():
+		return goneOr(ctx, false)
+	case <-timer.C:
+		return unavailable(time.Second, "server %q takes one request at a time (interactive = \"serialize\"), "+
+			"and the one before did not end within request_timeout (%v)", c.name, most)
+	}
+	ex.hasTurn = true
+	err := c.startLine(ex, compose)
+	if err != nil {
+		c.mu.Lock()
+		c.endTurn(ex)
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// endTurn lets the next request begin. c.mu is held.
+func (c *Conn) endTurn(ex *exchange) {
+	if ex.hasTurn {
+		ex.hasTurn = false
+		<-c.turn
+	}
+}
+
 // remove takes an exchange out of the table; nil when it is not there.
 func (c *Conn) remove(id uint64) *exchange {
 	c.mu.Lock()
@@ -299,6 +349,8 @@ func (c *Conn) remove(id uint64) *exchange {
 		return nil
 	}
 	delete(c.pending, id)
+	c.questions.forgetAll(ex)
+	c.endTurn(ex)
 	if ex.group == nil {
 		c.calls--
 		if c.draining && c.calls == 0 {
@@ -314,17 +366,26 @@ const lingerAfterCancel = 5 * time.Second
 
 // linger notes that the server may still be at work on ex.
 func (c *Conn) linger(ex *exchange) {
-	if ex.severity < 0 {
+	legacy := c.Era() == EraLegacy && ex.group == nil
+	if ex.severity < 0 && !legacy {
 		return
 	}
 	c.mu.Lock()
-	c.lingers = time.Now().Add(lingerAfterCancel)
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if ex.severity >= 0 {
+		c.lingers = time.Now().Add(lingerAfterCancel)
+	}
+	if legacy {
+		c.questions.abandon(ex.id)
+	}
 }
 
 // cancel gives a request up: the server is told, unless it has not seen the
 // request yet, and whatever still comes for it is dropped.
 func (c *Conn) cancel(ex *exchange, reason string) {
+	if ex.asks != nil {
+		c.dismissAll(ex, reason)
+	}
 	if c.remove(ex.id) == nil || c.out.withdraw(&ex.out) {
 		return
 	}
@@ -376,7 +437,7 @@ func (c *Conn) roundTrip(ctx context.Context, method string, params []byte) (*in
 
 // begin sends one of mcpd's own requests; await must follow.
 func (c *Conn) begin(method string, params []byte) (*exchange, error) {
-	ex := &exchange{method: method, box: newMailbox(c.maxMessage), severity: -1}
+	ex := &exchange{method: method, box: newMailbox(c.maxMessage), severity: -1, own: true}
 	return ex, c.start(ex, func(dst []byte, id uint64) []byte { return appendRequest(dst, id, method, params) })
 }
 
@@ -573,8 +634,9 @@ func (c *Conn) receive(buf *buffer) {
 	case jsonrpc.Notification:
 		c.receiveNotification(in)
 	case jsonrpc.Request:
-		c.receiveRequest(in)
-		in.release()
+		if !c.receiveRequest(in) {
+			in.release()
+		}
 	default:
 		in.release()
 	}
@@ -640,6 +702,11 @@ func (c *Conn) receiveAnswer(in *inbound) {
 	}
 	if ex == nil {
 		// Late, twice, or never asked for.
+		if ok {
+			c.mu.Lock()
+			delete(c.questions.abandoned, id)
+			c.mu.Unlock()
+		}
 		if g := c.takeCancelled(id); ok && g != nil {
 			c.events.subscriptionAnswered(c, g)
 		}
@@ -684,6 +751,12 @@ func (c *Conn) receiveNotification(in *inbound) {
 		c.deliverProgress(in)
 	case method == notifyMessage:
 		c.deliverLog(in)
+	case method == notifyCancelled && c.Era() == EraLegacy:
+		// It takes a question of its own back.
+		if id := m.Param.RequestID.Value; id.Present() {
+			c.forget(string(id.Of(in.data)))
+		}
+		in.release()
 	case method == notifyCancelled && m.Param.RequestID.Value.Present():
 		if g := c.groupOf(in.data, m.Param.RequestID.Value); g != nil {
 			if id, ok := upstreamID(in.data, m.Param.RequestID.Value); ok {
@@ -781,29 +854,27 @@ func (c *Conn) deliverLog(in *inbound) {
 	in.release()
 }
 
-// receiveRequest answers what a server asks. Only legacy servers may ask.
-func (c *Conn) receiveRequest(in *inbound) {
+// receiveRequest answers what a server asks, or passes it on: then it has taken
+// over in. Only legacy servers may ask.
+func (c *Conn) receiveRequest(in *inbound) (taken bool) {
 	method, err := jsonrpc.Unquote(in.data, in.msg.Method.Value)
 	if err != nil {
-		return
+		return false
 	}
 	if c.Era() == EraModern {
 		c.events.logLine("mcpd: dropped a request from the server, which its protocol revision forbids: " + clip(method))
-		return
+		return false
 	}
-	buf := newBuffer(0)
 	id := in.msg.ID.Of(in.data)
-	if method == methodPing {
-		buf.b = append(buf.b, `{"jsonrpc":"2.0","id":`...)
-		buf.b = append(buf.b, id...)
-		buf.b = append(buf.b, `,"result":{}}`...)
-	} else {
+	switch {
+	case method == methodPing:
+		c.write([]byte(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":{}}`))
+	case isQuestion(method) && c.interactive != InteractiveOff:
+		return c.receiveQuestion(in, method)
+	default:
 		c.events.logLine("mcpd: refused a request from the server: " + clip(method))
-		buf.b = appendFault(buf.b, id, faultf(0, codeMethodNotFound,
-			"mcpd declared no capability for %s: it cannot be passed on to a client", clip(method)))
+		c.write(appendFault(nil, id, faultf(0, codeMethodNotFound,
+			"mcpd declared no capability for %s: it cannot be passed on to a client", clip(method))))
 	}
-	buf.b = append(buf.b, '\n')
-	if err := c.notify(buf); err != nil {
-		c.logger.Debug("an answer to the server could not be sent", "error", err)
-	}
+	return false
 }

@@ -75,9 +75,16 @@ func (u *Upstream) Dial(ctx context.Context, p Pipes) (*Conn, error) {
 	commandLine, protocol, skipProbe := u.start.commandLine, u.start.protocol, u.start.skipProbe
 	u.start.Unlock()
 
-	conn := newConn(u.name, u.version, p, *u.limits.Load(), u, u.logger)
+	limits := *u.limits.Load()
+	if u.sealer == nil {
+		limits.Interactive = InteractiveOff
+	}
+	conn := newConn(u.name, u.version, p, limits, u, u.logger)
 	g := greeting{u: u, conn: conn, commandLine: commandLine}
 	err := g.run(ctx, protocol, skipProbe)
+	if err == nil && conn.Era() == EraLegacy && conn.interactive != InteractiveOff {
+		g.settle(ctx)
+	}
 	if err != nil {
 		conn.Close(err)
 		return nil, err
@@ -88,6 +95,21 @@ func (u *Upstream) Dial(ctx context.Context, p Pipes) (*Conn, error) {
 // Ready makes conn the one that carries subscriptions: each one is sent to it
 // again before any request that comes later.
 func (u *Upstream) Ready(conn *Conn) { u.subs.adopt(conn) }
+
+// settleTime bounds how long a legacy server has for what it asks at once after
+// the handshake.
+const settleTime = 250 * time.Millisecond
+
+// settle waits until the server has done with the end of the handshake. Some
+// servers then ask for the roots, of no client's request: were one in flight
+// already, they would be taken to ask about that.
+func (g *greeting) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	if in, err := g.conn.roundTrip(ctx, methodPing, nil); err == nil {
+		in.release()
+	}
+}
 
 // greeting is the handshake with one process.
 type greeting struct {
@@ -259,7 +281,7 @@ func (g *greeting) initialize(ctx context.Context) error {
 }
 
 func (g *greeting) initializeParams() []byte {
-	b := []byte(`{"protocolVersion":"` + version20251125 + `","capabilities":{},"clientInfo":{"name":"mcpd","version":`)
+	b := []byte(`{"protocolVersion":"` + version20251125 + `","capabilities":` + declaredToLegacy(g.conn.interactive) + `,"clientInfo":{"name":"mcpd","version":`)
 	return append(jsonrpc.AppendQuote(b, g.u.version), "}}"...)
 }
 

@@ -54,6 +54,7 @@ type incoming struct {
 	method    string
 	name      string // params.name or params.uri where the method has one
 	era       Era    // the client's
+	slot      func() // gives back what admit took; nil without
 }
 
 func (in *incoming) data() []byte { return in.body.b }

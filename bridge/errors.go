@@ -32,6 +32,7 @@ const (
 const (
 	CodeUnknownServer = -31404 // no server of that name is configured
 	CodeNotAcceptable = -31406 // the Accept header rules out what is needed
+	CodeNotAsked      = -31409 // to a server: no client can be asked
 	CodeTooLarge      = -31413 // the request body is over the limit
 	CodeMediaType     = -31415 // the Content-Type is not application/json
 	CodeCancelled     = -31499 // the client cancelled the request itself

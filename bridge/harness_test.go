@@ -274,6 +274,7 @@ type rigOptions struct {
 	quiet    bool // no log in the test's output
 	ledger   *ledger.Ledger
 	retry    RetryPolicy
+	asks     bool // legacy servers may ask clients
 }
 
 // rig is an Endpoint with one server "s" behind a real HTTP server. Requests
@@ -302,8 +303,16 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		o.maxBody = 16 << 20
 	}
 	r := &rig{t: t, principal: &security.Principal{ID: "p1", Name: "user"}}
+	var sealer Sealer
+	if o.asks {
+		sealed, err := security.NewSealer(make([]byte, security.SealKeySize))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealer = sealed
+	}
 	u := NewUpstream(UpstreamOptions{
-		Name: "s", Version: "test", CommandLine: "scripted", Limits: o.limits, Protocol: o.protocol, Eras: o.eras, Logger: logger,
+		Sealer: sealer, Name: "s", Version: "test", CommandLine: "scripted", Limits: o.limits, Protocol: o.protocol, Eras: o.eras, Logger: logger,
 		Ledger: o.ledger, Retry: o.retry,
 		Log: func(line string) {
 			r.mu.Lock()
@@ -454,6 +463,11 @@ func (r *rig) atRest() {
 		r.t.Errorf("%d legacy calls are remembered", n)
 	}
 	r.upstream.legacyCalls.mu.Unlock()
+	r.upstream.askings.mu.Lock()
+	if a := r.upstream.askings; len(a.all)+len(a.byEntry)+len(a.byPrincipal) != 0 {
+		r.t.Errorf("%d asked requests, %d keyed calls and %d principals are remembered", len(a.all), len(a.byEntry), len(a.byPrincipal))
+	}
+	r.upstream.askings.mu.Unlock()
 	if n := r.upstream.clientSubscriptions(); n != 0 {
 		r.t.Errorf("%d subscriptions are counted", n)
 	}

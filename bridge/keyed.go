@@ -47,8 +47,9 @@ func refuseCall(in *incoming, f *Fault) *Fault {
 	return f
 }
 
-// callKeyed answers a call that has an idempotency key.
-func (u *Upstream) callKeyed(rs *response, in *incoming, tool ToolPolicy, key string, member jsonrpc.Member) error {
+// callKeyed answers a call that has an idempotency key. state is what it brings
+// with answers to questions of the server, else nil.
+func (u *Upstream) callKeyed(rs *response, in *incoming, state *requestState, tool ToolPolicy, key string, member jsonrpc.Member) error {
 	if u.ledger == nil {
 		return unavailable(time.Second, "server %q: there is no ledger, so calls with an idempotency key are refused", u.name)
 	}
@@ -61,6 +62,11 @@ func (u *Upstream) callKeyed(rs *response, in *incoming, tool ToolPolicy, key st
 	call := ledger.Call{
 		Principal: in.principal.ID, Server: u.name, Tool: in.name, Key: key,
 		Digest: digest, Arguments: summary(data, arguments, tool.Key),
+	}
+	if state != nil {
+		if err := u.deliverKeyed(in, state); err != nil {
+			return err
+		}
 	}
 	release, err := u.admit(in.principal)
 	if err != nil {
@@ -91,8 +97,20 @@ func (u *Upstream) callKeyed(rs *response, in *incoming, tool ToolPolicy, key st
 			if tool.Inject {
 				run.edits = withoutKey
 			}
+			if run.hadState = state != nil; run.hadState {
+				run.edits = append(run.edits, withoutState(in)...)
+			}
+			unbind := func() {}
+			if run.asks = u.newAsking(run.in, nil, time.Now(), u.limits.Load().QuestionTimeout); run.asks != nil {
+				run.asks.keyed = true
+				unbind = u.askings.bind(found.Entry, run.asks)
+			}
 			release = func() {} // the slot is the run's now
-			if !u.spawn(run.run) {
+			if !u.spawn(func() {
+				defer unbind()
+				run.run()
+			}) {
+				unbind()
 				err := unavailable(time.Second, "server %q is being stopped or removed", u.name)
 				run.abort(err)
 				run.release()
@@ -100,7 +118,18 @@ func (u *Upstream) callKeyed(rs *response, in *incoming, tool ToolPolicy, key st
 			}
 		}
 		found.Entry.OnSettled(func() { box.end(errSettled) })
-		if err := u.watch(rs, in, box, found.Entry); !errors.Is(err, errSettled) {
+		asks, stop := u.watchQuestions(in, box, found.Entry, state != nil && rs.sse)
+		err = u.watch(rs, in, box, found.Entry)
+		stop()
+		if errors.Is(err, errAsked) {
+			if err = gather(in.http.Context(), found.Entry); err == nil {
+				if answered, err := asks.ask(rs, in); answered {
+					return err
+				}
+				continue // the server took it back
+			}
+		}
+		if !errors.Is(err, errSettled) {
 			return err
 		}
 		switch ending := found.Entry.Ending(); {
@@ -112,6 +141,60 @@ func (u *Upstream) callKeyed(rs *response, in *incoming, tool ToolPolicy, key st
 			return ending.Why
 		}
 		// Somebody else only looked it up at the same moment.
+	}
+}
+
+// deliverKeyed hands in the answers that a repeat brings. Where nothing waits for
+// them any more the call is a repeat as any other.
+func (u *Upstream) deliverKeyed(in *incoming, state *requestState) error {
+	if err := state.check(in); err != nil {
+		return err
+	}
+	a := u.askings.byID(state.Call)
+	if a == nil {
+		return nil
+	}
+	_, err := a.deliver(in, state)
+	if errors.Is(err, errUsed) {
+		return nil
+	}
+	return err
+}
+
+// withoutState gives the edits that take the answers to questions out of a call.
+func withoutState(in *incoming) []jsonrpc.Edit {
+	data, param := in.data(), &in.msg.Param
+	var gone []jsonrpc.Member
+	for _, m := range []jsonrpc.Member{param.InputResponses, param.RequestState} {
+		if m.Present() {
+			gone = append(gone, m)
+		}
+	}
+	return jsonrpc.RemoveMembers(data, in.msg.Params.Value, gone...)
+}
+
+// watchQuestions ends box when the server asks something that a client of this
+// call can answer.
+func (u *Upstream) watchQuestions(in *incoming, box *mailbox, e *ledger.Entry, reads bool) (a *asking, stop func()) {
+	a = u.askings.of(e)
+	if a == nil || in.era != EraModern {
+		return nil, func() {}
+	}
+	token := in.msg.Meta.ProgressToken.Of(in.data())
+	return a, a.watch(box, reads && jsonrpc.ValidID(token))
+}
+
+// gather waits for more questions. errSettled says that the call has ended.
+func gather(ctx context.Context, e *ledger.Entry) error {
+	timer := time.NewTimer(gatherTime)
+	defer timer.Stop()
+	select {
+	case <-e.Settled():
+		return errSettled
+	case <-ctx.Done():
+		return goneOr(ctx, true)
+	case <-timer.C:
+		return nil
 	}
 }
 
@@ -176,6 +259,10 @@ type keyedRun struct {
 	box     *mailbox // of the client that began it
 	sse     bool     // whether that client takes notifications
 	release func()   // gives the slot back
+	asks    *asking  // nil where its client cannot be asked
+	// hadState is whether the client brought answers, to questions that nobody
+	// waits for any more.
+	hadState bool
 }
 
 func (r *keyedRun) run() {
@@ -233,6 +320,11 @@ func (u *Upstream) note(what string, err error) {
 func (r *keyedRun) attempt(ctx context.Context, conn *Conn, limits *Limits, begin time.Time) (sent bool, err error) {
 	u, in := r.u, r.in
 	if in.era == EraModern {
+		if conn.Era() == EraLegacy && !r.hadState {
+			if err := refuseState(in); err != nil {
+				return false, err
+			}
+		}
 		if err := u.checkMirrors(ctx, in, conn, limits.RequestTimeout); err != nil {
 			return false, err
 		}
@@ -250,22 +342,30 @@ func (r *keyedRun) attempt(ctx context.Context, conn *Conn, limits *Limits, begi
 	if named && conn.legacy != nil {
 		conn.legacy.lowerLevel(severity)
 	}
-	err = conn.start(ex, func(dst []byte, id uint64) []byte {
-		return jsonrpc.AppendLine(dst, in.data(), append(u.upward(in, conn, ex, id), r.edits...)...)
+	if conn.Era() == EraLegacy && conn.interactive != InteractiveOff && r.asks != nil {
+		ex.asks = r.asks
+		ex.asks.bind(conn, ex)
+	}
+	err = conn.startInTurn(ctx, ex, limits.RequestTimeout, func(id uint64) line {
+		return lineOfRequest(in, append(u.upward(in, conn, ex, id), r.edits...))
 	})
 	if err != nil {
 		return false, err
 	}
 	p := pump{
-		rs: quiet, box: ex.box, begin: begin, inactivity: limits.RequestTimeout, total: limits.MaxRequestTime,
+		rs: quiet, box: ex.box, begin: begin, inactivity: limits.RequestTimeout, total: limits.MaxRequestTime, asks: ex.asks,
 		handle: func(got *inbound) (bool, error) {
 			if got.msg.Kind == jsonrpc.Notification {
-				if !r.box.put(got) {
+				if !r.asks.reader(r.box).put(got) {
 					got.release()
 				}
 				return false, nil
 			}
 			defer got.release()
+			if got.msg.Kind == jsonrpc.Request {
+				r.asked(got)
+				return false, nil
+			}
 			r.answered(conn, got)
 			return true, nil
 		},
@@ -274,6 +374,15 @@ func (r *keyedRun) attempt(ctx context.Context, conn *Conn, limits *Limits, begi
 		conn.cancel(ex, cancelReason(err))
 	}
 	return true, err
+}
+
+// asked shows a question to the clients that wait for the call. One that the
+// client who began it cannot be asked is refused to the server: the call is not
+// given up for it, and its result will be recorded.
+func (r *keyedRun) asked(got *inbound) {
+	if added, _ := r.asks.add(r.in, got); added {
+		r.asks.wake()
+	}
 }
 
 // answered ends the entry with the server's answer.

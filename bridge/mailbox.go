@@ -62,6 +62,7 @@ type mailbox struct {
 	queue []*inbound
 	bytes int64
 	limit int64
+	quiet bool  // nobody reads: notifications are dropped
 	ended error // no more messages follow; nil while open
 	wake  chan struct{}
 }
@@ -87,13 +88,25 @@ func (m *mailbox) put(messages ...*inbound) bool {
 		m.signal()
 		return false
 	}
-	m.queue = append(m.queue, messages...)
 	for _, in := range messages {
+		if m.quiet && in.msg.Kind == jsonrpc.Notification {
+			in.release()
+			continue
+		}
+		m.queue = append(m.queue, in)
 		m.bytes += in.cost()
 	}
 	m.mu.Unlock()
 	m.signal()
 	return true
+}
+
+// setQuiet says whether nobody reads for a while, so that notifications, which
+// are for the moment, are dropped.
+func (m *mailbox) setQuiet(quiet bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.quiet = quiet
 }
 
 // end closes the mailbox with a reason. Messages already queued are still

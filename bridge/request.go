@@ -195,6 +195,10 @@ const (
 // with its process is sent again only where that is safe: a read once, any
 // other request only when the process cannot have seen it.
 func (u *Upstream) call(rs *response, in *incoming) error {
+	state := u.openState(in)
+	if state != nil && !state.Keyed {
+		return u.resume(rs, in, state)
+	}
 	if in.method == methodToolsCall {
 		if tools := u.retry.Load().Tools; len(tools) > 0 && tools[in.name].Key != "" {
 			key, member, err := keyOf(in, tools[in.name])
@@ -202,15 +206,18 @@ func (u *Upstream) call(rs *response, in *incoming) error {
 			case err != nil:
 				return err
 			case key != "":
-				return u.callKeyed(rs, in, tools[in.name], key, member)
+				return u.callKeyed(rs, in, state, tools[in.name], key, member)
 			}
 		}
 	}
-	release, err := u.admit(in.principal)
-	if err != nil {
+	if state != nil {
+		return invalidParams("params.requestState belongs to a call with an idempotency key, which this one is not")
+	}
+	var err error
+	if in.slot, err = u.admit(in.principal); err != nil {
 		return err
 	}
-	defer release()
+	defer in.giveBack()
 	ctx, limits := in.http.Context(), u.limits.Load()
 	var begin time.Time // of the first attempt: all of them share one deadline
 	pause, repeated := firstPause, false
@@ -306,6 +313,11 @@ func whatHappened(err error) string {
 func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, conn *Conn, limits *Limits, begin time.Time) error {
 	data, m := in.data(), &in.msg
 	if in.era == EraModern {
+		if conn.Era() == EraLegacy {
+			if err := refuseState(in); err != nil {
+				return err
+			}
+		}
 		switch {
 		case in.method == methodDiscover && conn.Era() == EraLegacy:
 			return rs.result(in.id, discoverResult(&conn.server))
@@ -326,7 +338,12 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 	if named && conn.legacy != nil {
 		conn.legacy.lowerLevel(severity)
 	}
-	err := conn.startLine(ex, func(id uint64) line { return lineOfRequest(in, u.upward(in, conn, ex, id)) })
+	if ex.asks = u.newAsking(in, conn, begin, limits.QuestionTimeout); ex.asks != nil {
+		ex.asks.bind(conn, ex)
+	}
+	err := conn.startInTurn(ctx, ex, limits.RequestTimeout, func(id uint64) line {
+		return lineOfRequest(in, u.upward(in, conn, ex, id))
+	})
 	if err != nil {
 		return err
 	}
@@ -334,28 +351,7 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 		done := u.legacyCalls.add(in.principal.ID, in.id, ex, conn)
 		defer done()
 	}
-	p := pump{
-		rs: rs, box: ex.box, begin: begin, inactivity: limits.RequestTimeout, total: limits.MaxRequestTime,
-		handle: func(got *inbound) (bool, error) {
-			defer got.release()
-			if got.msg.Kind != jsonrpc.Notification {
-				return true, u.answer(rs, in, conn, got)
-			}
-			if !rs.sse {
-				return false, nil
-			}
-			var edits []jsonrpc.Edit
-			if token := got.msg.Param.ProgressToken; token.Present() && ex.progressToken != nil {
-				edits = []jsonrpc.Edit{{Span: token.Value, New: ex.progressToken}}
-			}
-			return false, rs.event(got.data, got.msg.HasNewline, edits)
-		},
-	}
-	err = p.run(ctx)
-	if err != nil {
-		conn.cancel(ex, cancelReason(err))
-	}
-	return err
+	return u.carry(ctx, rs, in, conn, ex, begin, limits)
 }
 
 // checkMirrors compares the Mcp-Param headers with the arguments. The server's

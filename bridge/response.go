@@ -162,6 +162,9 @@ type pump struct {
 	handle func(in *inbound) (last bool, err error)
 	// revoked is asked in quiet times whether the stream must end; nil never.
 	revoked func() bool
+	// asks are the questions of the request, nil where it can have none. While
+	// one is open, neither bound counts.
+	asks *asking
 }
 
 func (p *pump) run(ctx context.Context) error {
@@ -202,6 +205,11 @@ func (p *pump) run(ctx context.Context) error {
 			switch {
 			case p.expired(now):
 				return &timeoutError{after: p.total, total: true}
+			case p.asks.isOpen():
+				active = now
+				if left, waits := p.asks.left(now); waits && left <= 0 {
+					p.asks.dismiss(p.asks.whyUnanswered())
+				}
 			case p.inactivity > 0 && now.Sub(active) >= p.inactivity:
 				return &timeoutError{after: p.inactivity}
 			case p.revoked != nil && p.revoked():
@@ -219,16 +227,23 @@ func (p *pump) run(ctx context.Context) error {
 	}
 }
 
-func (p *pump) expired(now time.Time) bool { return p.total > 0 && now.Sub(p.begin) >= p.total }
+func (p *pump) expired(now time.Time) bool { return p.total > 0 && p.spent(now) >= p.total }
+
+// spent is how long the request has taken so far, without the time in which
+// its client was asked something.
+func (p *pump) spent(now time.Time) time.Duration { return now.Sub(p.begin) - p.asks.waited(now) }
 
 // wait is how long nothing has to be done unless a message comes.
 func (p *pump) wait(now, active, wrote time.Time) time.Duration {
 	d := keepAliveInterval - now.Sub(wrote)
 	if p.total > 0 {
-		d = min(d, p.total-now.Sub(p.begin))
+		d = min(d, p.total-p.spent(now))
 	}
 	if p.inactivity > 0 {
 		d = min(d, p.inactivity-now.Sub(active))
+	}
+	if left, waits := p.asks.left(now); waits {
+		d = min(d, left)
 	}
 	return max(d, time.Millisecond)
 }

@@ -24,6 +24,11 @@ type Limits struct {
 	MaxListeners            int           // open subscriptions/listen streams
 	RequestTimeout          time.Duration // without answer or progress
 	MaxRequestTime          time.Duration // in all
+	// Interactive says what becomes of a legacy server's questions, from the
+	// next process on.
+	Interactive Interactive
+	// QuestionTimeout is how long a client may take for the answers.
+	QuestionTimeout time.Duration
 }
 
 // DefaultLimits are the limits where the configuration names none.
@@ -37,6 +42,8 @@ func DefaultLimits() Limits {
 		MaxListeners:            12000,
 		RequestTimeout:          5 * time.Minute,
 		MaxRequestTime:          time.Hour,
+		Interactive:             InteractiveAuto,
+		QuestionTimeout:         10 * time.Minute,
 	}
 }
 
@@ -51,6 +58,8 @@ func (l Limits) withDefaults() Limits {
 	fill(&l.MaxListeners, d.MaxListeners)
 	fill(&l.RequestTimeout, d.RequestTimeout)
 	fill(&l.MaxRequestTime, d.MaxRequestTime)
+	fill(&l.Interactive, d.Interactive)
+	fill(&l.QuestionTimeout, d.QuestionTimeout)
 	return l
 }
 
@@ -92,6 +101,9 @@ type UpstreamOptions struct {
 	Ledger *ledger.Ledger
 	// Retry is the first policy; SetRetryPolicy replaces it.
 	Retry RetryPolicy
+	// Sealer seals the requestState of questions that a legacy server asks.
+	// Without one such a server is told that clients cannot be asked.
+	Sealer Sealer
 }
 
 // Upstream is one configured server, for as long as its name is configured:
@@ -131,6 +143,9 @@ type Upstream struct {
 		ended       bool // no keyed call begins any more
 	}
 
+	sealer  Sealer
+	askings *askings
+
 	legacyCalls legacyCalls
 	levels      legacyLevels
 
@@ -142,7 +157,8 @@ type Upstream struct {
 // NewUpstream makes the Upstream of one configured server. Bind it to its
 // Child before it serves.
 func NewUpstream(o UpstreamOptions) *Upstream {
-	u := &Upstream{name: o.Name, version: o.Version, logger: o.Logger, log: o.Log, eras: o.Eras, ledger: o.Ledger}
+	u := &Upstream{name: o.Name, version: o.Version, logger: o.Logger, log: o.Log, eras: o.Eras, ledger: o.Ledger, sealer: o.Sealer}
+	u.askings = newAskings()
 	// Keyed calls belong to the Upstream and not to any one request's context.
 	u.life, u.stopLife = context.WithCancelCause(context.Background())
 	u.SetRetryPolicy(o.Retry)
@@ -190,6 +206,7 @@ type Stats struct {
 	Repeats               uint64 // sent again by mcpd because a process died
 	RepeatsRefused        uint64 // not sent again because of RetryPolicy.RepeatsPerMinute
 	InFlight              int
+	Questions             int // of them, whose clients were asked something by the server
 	Listeners             int // open subscriptions/listen streams
 	UpstreamSubscriptions int // subscriptions held at the server, mcpd's own included
 }
@@ -198,6 +215,7 @@ type Stats struct {
 func (u *Upstream) Stats() Stats {
 	s := Stats{Requests: u.requests.Load(), Failures: u.failures.Load()}
 	s.Repeats, s.RepeatsRefused = u.repeats.counts()
+	s.Questions = u.askings.waiting()
 	u.load.Lock()
 	s.InFlight, s.Listeners = u.load.inFlight, u.load.listeners
 	u.load.Unlock()
@@ -217,6 +235,7 @@ func (u *Upstream) Close() {
 	u.load.Lock()
 	u.load.closed = true
 	u.load.Unlock()
+	u.askings.close()
 	u.subs.close()
 }
 

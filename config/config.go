@@ -90,6 +90,10 @@ type Server struct {
 	RequestTimeout time.Duration
 	// MaxRequestTime bounds a request in all, progress or not.
 	MaxRequestTime time.Duration
+	// Interactive says which questions of a legacy server reach clients.
+	Interactive Interactive
+	// QuestionTimeout is how long a client may take to answer them.
+	QuestionTimeout time.Duration
 	// DrainTimeout is how long calls in flight may take to end when the server is stopped or replaced.
 	DrainTimeout time.Duration
 	// StopTimeout is the length of each step of stopping: stdin closed, then a request to terminate, then a kill.
@@ -161,6 +165,18 @@ const (
 	ReplaceMakeBeforeBreak ReplaceMode = "make-before-break"
 	// ReplaceStopFirst is for servers that cannot run twice.
 	ReplaceStopFirst ReplaceMode = "stop-first"
+)
+
+// Interactive says which questions of a legacy server reach clients.
+type Interactive string
+
+const (
+	// InteractiveAuto passes on what is certain to belong to one request.
+	InteractiveAuto Interactive = "auto"
+	// InteractiveSerialize makes it certain: one request at a time.
+	InteractiveSerialize Interactive = "serialize"
+	// InteractiveOff tells the server that clients cannot be asked.
+	InteractiveOff Interactive = "off"
 )
 
 // Protocol says which generation of the protocol the server speaks.

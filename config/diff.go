@@ -79,7 +79,8 @@ func sameProcess(a, b Server) bool {
 		slices.Equal(a.Args, b.Args) &&
 		maps.Equal(a.Env, b.Env) &&
 		a.Cwd == b.Cwd &&
-		a.Protocol == b.Protocol
+		a.Protocol == b.Protocol &&
+		a.Interactive == b.Interactive // a legacy server is told in its handshake
 }
 
 // sameTuning compares every key that sameProcess does not. It goes by the table of keys, so that a new key cannot be

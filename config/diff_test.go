@@ -24,6 +24,7 @@ func drawServer(t *rapid.T) Server {
 	s.Disabled = rapid.IntRange(0, 3).Draw(t, "disabled") == 0
 	s.Start = rapid.SampledFrom([]StartMode{StartEager, StartLazy}).Draw(t, "start")
 	s.Protocol = rapid.SampledFrom([]Protocol{ProtocolAuto, ProtocolAuto, ProtocolLegacy}).Draw(t, "protocol")
+	s.Interactive = rapid.SampledFrom([]Interactive{InteractiveAuto, InteractiveAuto, InteractiveOff}).Draw(t, "interactive")
 	s.RequestTimeout = time.Duration(rapid.IntRange(1, 2).Draw(t, "request_timeout")) * time.Minute
 	s.MaxInFlight = rapid.IntRange(1, 2).Draw(t, "max_in_flight")
 	return s
@@ -108,7 +109,8 @@ func TestToApplyAChangeLeadsToTheNewConfig(t *testing.T) {
 			}
 			// A retuned server keeps its process: put the old command line back to see that nothing of it was lost.
 			tuned := want[name]
-			tuned.Command, tuned.Args, tuned.Env, tuned.Cwd, tuned.Protocol = kept.Command, kept.Args, kept.Env, kept.Cwd, kept.Protocol
+			tuned.Command, tuned.Args, tuned.Env, tuned.Cwd = kept.Command, kept.Args, kept.Env, kept.Cwd
+			tuned.Protocol, tuned.Interactive = kept.Protocol, kept.Interactive
 			running[name] = tuned
 			seen[name]++
 		}
@@ -147,11 +149,11 @@ func TestToApplyAChangeLeadsToTheNewConfig(t *testing.T) {
 func TestEachKeyOfAServerLeadsToItsKindOfChange(t *testing.T) {
 	other := map[string]string{
 		"command": `"y"`, "args": `["y"]`, "env": `{ Y = "y" }`, "cwd": `"/y"`, "disabled": "true", "start": `"lazy"`,
-		"replace": `"stop-first"`, "protocol": `"legacy"`, "max_in_flight": "200", "max_in_flight_per_principal": "100",
+		"replace": `"stop-first"`, "protocol": `"legacy"`, "interactive": `"serialize"`, "max_in_flight": "200", "max_in_flight_per_principal": "100",
 		"max_listeners": "7", "max_message_bytes": `"1MiB"`, "stream_buffer_bytes": `"1MiB"`,
 		"trust_annotations": "true", "max_repeats_per_minute": "5", "tools": "{ t = { read_only = true } }",
 	}
-	replaced := []string{"command", "args", "env", "cwd", "protocol"}
+	replaced := []string{"command", "args", "env", "cwd", "protocol", "interactive"}
 	before := mustParse(t, "[servers.a]\ncommand = \"x\"", world{})
 	for _, o := range serverOptions() {
 		value, ok := other[o.name]

@@ -77,7 +77,8 @@ args = ["${env:NOT_SET}"]
 		},
 		Start: StartLazy, IdleStop: 10 * time.Minute, Replace: ReplaceStopFirst, Protocol: ProtocolLegacy,
 		StartTimeout: 30 * time.Second, FirstStartTimeout: 2 * time.Minute, RequestTimeout: 10 * time.Minute,
-		MaxRequestTime: time.Hour, DrainTimeout: 30 * time.Second, StopTimeout: 5 * time.Second,
+		MaxRequestTime: time.Hour, Interactive: InteractiveAuto, QuestionTimeout: 10 * time.Minute,
+		DrainTimeout: 30 * time.Second, StopTimeout: 5 * time.Second,
 		ProbeInterval: 30 * time.Second, MaxMessageBytes: 64 << 20, MaxInFlight: 10, MaxInFlightPerPrincipal: 10,
 		MaxListeners: 12000, StreamBufferBytes: 4 << 20, MaxRepeatsPerMinute: 60, Backoff: Backoff{time.Minute, time.Minute},
 	}

@@ -109,6 +109,14 @@ func serverOptions() []option[Server] {
 			least: tenth, most: 168 * hour,
 		},
 		{
+			name: "interactive", field: func(s *Server) any { return &s.Interactive }, initial: `"auto"`,
+			choices: []string{string(InteractiveAuto), string(InteractiveSerialize), string(InteractiveOff)},
+		},
+		{
+			name: "question_timeout", field: func(s *Server) any { return &s.QuestionTimeout }, initial: `"10m"`,
+			least: tenth, most: 24 * hour,
+		},
+		{
 			name: "drain_timeout", field: func(s *Server) any { return &s.DrainTimeout }, initial: `"30s"`,
 			most: hour,
 		},
@@ -287,6 +295,8 @@ func (o option[T]) setString(field any, s string) *flaw {
 		*field = StartMode(s)
 	case *ReplaceMode:
 		*field = ReplaceMode(s)
+	case *Interactive:
+		*field = Interactive(s)
 	case *Protocol:
 		*field = Protocol(s)
 	case *slog.Level:

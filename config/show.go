@@ -180,6 +180,8 @@ func fieldText(field any) string {
 		return string(*field)
 	case *ReplaceMode:
 		return string(*field)
+	case *Interactive:
+		return string(*field)
 	case *Protocol:
 		return string(*field)
 	case *string:

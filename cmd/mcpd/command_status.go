@@ -218,6 +218,9 @@ func writeServer(w io.Writer, s control.Server, now time.Time, paint paintFunc) 
 		p("calls itself", "%s %s", printable(s.ServerName), printable(s.ServerVersion))
 	}
 	p("requests", "%d, %d in flight, %d refused or failed", s.Requests, s.InFlight, s.Errors)
+	if s.Questions > 0 {
+		p("questions", "%d of the requests in flight wait until a client answers the server", s.Questions)
+	}
 	if s.Repeats+s.RepeatsRefused > 0 {
 		p("repeats", "%d by mcpd after a loss, %d more not because of max_repeats_per_minute", s.Repeats, s.RepeatsRefused)
 	}

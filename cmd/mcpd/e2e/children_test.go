@@ -156,14 +156,26 @@ func TestALegacyChildWorksBehindTheModernEndpoint(t *testing.T) {
 	})
 }
 
-func TestAQuestionOfALegacyChildIsAnsweredWithAClearErrorAndPingWithAResult(t *testing.T) {
-	d := start(t, setup{servers: []string{server("s", []string{"-era", "legacy"})}})
+func TestAQuestionThatNobodyCanBeAskedIsAnsweredWithAClearErrorAndPingWithAResult(t *testing.T) {
+	d := start(t, setup{servers: []string{
+		server("s", []string{"-era", "legacy"}),
+		server("off", []string{"-era", "legacy"}, `interactive = "off"`),
+	}})
 	for _, method := range []string{"elicitation/create", "sampling/createMessage", "roots/list"} {
-		text := d.tool("s", "ask", `{"method":"`+method+`"}`)
+		text := d.tool("off", "ask", `{"method":"`+method+`"}`)
 		var m message
 		decode(t, text, &m)
 		if m.Error == nil || len(m.Error.Message) < 10 {
 			t.Errorf("%s is answered with %s", method, text)
+		}
+		// A legacy client has no session in which it could be asked.
+		old := d.call("s", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"method":"`+method+`"}}}`)
+		if text, _ := toolText(t, old); !strings.Contains(text, "cannot be asked") {
+			t.Errorf("%s is answered with %s", method, text)
+		}
+		// A modern one has to say that it can be.
+		if m := d.call("s", toolCall("1", "ask", `{"method":"`+method+`"}`, "")); m.Error == nil || m.Error.Code != -32021 {
+			t.Errorf("%s without the capability: %+v", method, m)
 		}
 	}
 	if text := d.tool("s", "ask", `{"method":"ping"}`); !strings.Contains(text, `"result":{}`) {

@@ -6,7 +6,23 @@ import { text } from 'node:stream/consumers';
 const [url, era] = process.argv.slice(2);
 const modes = { legacy: 'legacy', auto: 'auto', modern: { pin: '2026-07-28' } };
 
-const client = new Client({ name: 'e2e', version: '1.0.0' }, { versionNegotiation: { mode: modes[era] } });
+const client = new Client(
+  { name: 'e2e', version: '1.0.0' },
+  { versionNegotiation: { mode: modes[era] }, capabilities: { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} } },
+);
+// What the server asks is answered at once, as by a user who agrees.
+const asked = [];
+const answers = {
+  'elicitation/create': () => ({ action: 'accept', content: { name: 'Paul', check: true, color: 'blue' } }),
+  'sampling/createMessage': () => ({ role: 'assistant', content: { type: 'text', text: 'the spice must flow' }, model: 'e2e-model' }),
+  'roots/list': () => ({ roots: [{ uri: 'file:///sietch', name: 'sietch' }] }),
+};
+for (const [method, answer] of Object.entries(answers)) {
+  client.setRequestHandler(method, async (request) => {
+    asked.push({ method, params: request.params });
+    return answer();
+  });
+}
 const heard = [];
 let wake = () => {};
 for (const method of [
@@ -30,6 +46,7 @@ const steps = {
     server: client.getServerVersion()?.name,
   }),
   callTool: async (params) => client.callTool(params),
+  asked: async () => asked.splice(0),
   callToolWithProgress: async (params) => {
     const progress = [];
     const result = await client.callTool(params, { onprogress: (p) => progress.push(p.progress) });

@@ -113,6 +113,7 @@ type Server struct {
 
 	Requests              uint64 `json:"requests"`
 	InFlight              int    `json:"in_flight"`
+	Questions             int    `json:"questions"` // of them, whose clients owe the server an answer
 	Listeners             int    `json:"listeners"`
 	UpstreamSubscriptions int    `json:"upstream_subscriptions"`
 	Errors                uint64 `json:"errors"`

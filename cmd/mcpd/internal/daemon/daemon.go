@@ -70,6 +70,7 @@ type Daemon struct {
 	tokens    *security.TokenStore
 	memory    *memory
 	ledger    *ledger.Ledger
+	sealer    *security.Sealer
 	environ   *environment
 	listeners []net.Listener
 	gate      *security.Gate
@@ -160,6 +161,13 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.ledger = ledger.New(ledger.Options{
 		Path: filepath.Join(o.StateDir, "ledger.db"), Limits: ledgerLimits(started), Logger: o.Logger,
 	})
+	var replaced error
+	if d.sealer, replaced, err = security.OpenSealer(filepath.Join(o.StateDir, "questions.key")); err != nil {
+		return nil, fmt.Errorf("the key for questions to clients: %w", err)
+	}
+	if replaced != nil {
+		o.Logger.Warn("the key for questions to clients was replaced: answers to questions from before are refused", "error", replaced)
+	}
 	d.gate = security.NewGate(d.tokens, d.policy(started), o.Logger)
 	d.endpoint = bridge.NewEndpoint(started.Security.MaxRequestBytes, o.Logger)
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

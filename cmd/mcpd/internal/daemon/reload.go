@@ -163,7 +163,7 @@ func (d *Daemon) newServer(ctx context.Context, c config.Server) *server {
 	})
 	s := newServer(serverOptions{
 		config: c, memory: d.memory, environ: d.environ, after: after,
-		log: log, ledger: d.ledger, version: d.opts.Version, logger: d.logger,
+		log: log, ledger: d.ledger, sealer: d.sealer, version: d.opts.Version, logger: d.logger,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	s.stop = cancel

@@ -12,6 +12,7 @@ import (
 	"mcpd/bridge/ledger"
 	"mcpd/cmd/mcpd/internal/control"
 	"mcpd/config"
+	"mcpd/security"
 	"mcpd/supervisor"
 	"mcpd/supervisor/childlog"
 )
@@ -51,6 +52,7 @@ type serverOptions struct {
 	after   <-chan struct{}
 	log     *supervisor.Log
 	ledger  *ledger.Ledger
+	sealer  *security.Sealer
 	version string
 	logger  *slog.Logger
 }
@@ -80,6 +82,7 @@ func newServer(o serverOptions) *server {
 		Logger:      o.logger,
 		Log:         func(line string) { o.log.Write(childlog.Mcpd, []byte(line)) },
 		Ledger:      o.ledger,
+		Sealer:      o.sealer,
 		Retry:       retryPolicy(o.config),
 	})
 	s.upstream.Bind(s)
@@ -264,6 +267,7 @@ func (s *server) status(now time.Time) control.Server {
 	st.ServerName, st.ServerVersion = us.ServerName, us.ServerVersion
 	st.Requests, st.Errors = us.Requests, us.Failures
 	st.Repeats, st.RepeatsRefused = us.Repeats, us.RepeatsRefused
+	st.Questions = us.Questions
 	st.InFlight, st.Listeners, st.UpstreamSubscriptions = us.InFlight, us.Listeners, us.UpstreamSubscriptions
 
 	select {
@@ -336,6 +340,8 @@ func limits(c config.Server) bridge.Limits {
 		MaxListeners:            c.MaxListeners,
 		RequestTimeout:          c.RequestTimeout,
 		MaxRequestTime:          c.MaxRequestTime,
+		Interactive:             bridge.Interactive(c.Interactive),
+		QuestionTimeout:         c.QuestionTimeout,
 	}
 }
 
