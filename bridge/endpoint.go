@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,21 @@ type Endpoint struct {
 	logger    *slog.Logger
 	maxBody   atomic.Int64
 	upstreams atomic.Pointer[map[string]*Upstream]
+	handlings sync.Pool // of *handling
+}
+
+// handling is what serving one POST takes. It goes back to the pool with the
+// end of the request, so nothing may keep it longer: detach makes a copy.
+type handling struct {
+	in incoming
+	rs response
+}
+
+// renew makes h what it was when it was new, but for its scratch space.
+func (h *handling) renew() {
+	h.in.msg.Reset()
+	h.in = incoming{msg: h.in.msg}
+	h.rs = response{timer: h.rs.timer}
 }
 
 // NewEndpoint makes an Endpoint without servers. maxBody is in bytes.
@@ -55,18 +71,29 @@ type incoming struct {
 	name      string // params.name or params.uri where the method has one
 	era       Era    // the client's
 	slot      func() // gives back what admit took; nil without
+
+	// Scratch space of upward and of answer.
+	idUpstream [20]byte
+	edits      [4]jsonrpc.Edit
 }
 
 func (in *incoming) data() []byte { return in.body.b }
 
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) {
-	rs := &response{w: w, rc: http.NewResponseController(w)}
-	in := &incoming{http: r, body: newBuffer(int(min(r.ContentLength, announcedUpTo) + 1))}
+	h, ok := e.handlings.Get().(*handling)
+	if !ok {
+		h = new(handling)
+	}
+	rs, in := &h.rs, &h.in
+	rs.w, rs.rc = w, http.NewResponseController(w)
+	in.http, in.body = r, newBuffer(int(min(r.ContentLength, announcedUpTo)+1))
 	defer func() {
 		in.body.release()
 		if rs.streaming {
 			rs.finish()
 		}
+		h.renew()
+		e.handlings.Put(h)
 	}()
 
 	_ = rs.rc.SetReadDeadline(time.Now().Add(bodyReadTimeout))
@@ -152,11 +179,20 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 		return u, faultf(http.StatusBadRequest, codeInvalidRequest,
 			"a client sends requests and notifications; a response has no place in a POST")
 	}
-	in.method, err = jsonrpc.Unquote(in.data(), in.msg.Method.Value)
+	in.method, err = textOf(in, in.msg.Method, in.http.Header[headerMethod])
 	if err != nil {
 		return u, faultf(http.StatusBadRequest, codeInvalidRequest, "the method cannot be read: %v", err)
 	}
 	return u, nil
+}
+
+// textOf is the text of a member, which is a string. Where a header has the
+// same text, that is taken: it exists already.
+func textOf(in *incoming, m jsonrpc.Member, values []string) (string, error) {
+	if len(values) == 1 && jsonrpc.EqualString(in.data(), m.Value, values[0]) {
+		return values[0], nil
+	}
+	return jsonrpc.Unquote(in.data(), m.Value)
 }
 
 // announcedUpTo is up to which length a body gets its memory at once, in bytes.
@@ -234,7 +270,7 @@ func isUTF8(params string) bool {
 // (RFC 9110, section 12.5.1).
 func accepted(h http.Header) (json, sse bool) {
 	values := h["Accept"]
-	if len(values) == 0 {
+	if len(values) == 0 || len(values) == 1 && values[0] == "application/json, text/event-stream" {
 		return true, true
 	}
 	var jsonRange, sseRange mediaRange

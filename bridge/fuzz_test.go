@@ -34,7 +34,7 @@ func answersIn(t testing.TB, rec *httptest.ResponseRecorder) []jsonrpc.Message {
 	switch ct := rec.Header().Get("Content-Type"); ct {
 	case "application/json":
 		texts = []string{rec.Body.String()}
-		if want := rec.Header().Get("Content-Length"); want != fmt.Sprint(rec.Body.Len()) {
+		if want := rec.Header().Get("Content-Length"); (want != "" || rec.Body.Len() > countedUpTo) && want != fmt.Sprint(rec.Body.Len()) {
 			t.Errorf("Content-Length %s of %d bytes", want, rec.Body.Len())
 		}
 	case "text/event-stream":

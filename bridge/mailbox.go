@@ -65,10 +65,13 @@ type mailbox struct {
 	quiet bool  // nobody reads: notifications are dropped
 	ended error // no more messages follow; nil while open
 	wake  chan struct{}
+	first [1]*inbound // room for the queue of most, to which only the answer comes
 }
 
 func newMailbox(limit int64) *mailbox {
-	return &mailbox{limit: limit, wake: make(chan struct{}, 1)}
+	m := &mailbox{limit: limit, wake: make(chan struct{}, 1)}
+	m.queue = m.first[:0]
+	return m
 }
 
 // put appends messages. It reports false when the mailbox has ended, also

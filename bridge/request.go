@@ -76,7 +76,7 @@ func checkHeaders(in *incoming) error {
 	if err := checkName(in); err != nil {
 		return err
 	}
-	inBody, unreadable := jsonrpc.Unquote(data, m.Meta.ProtocolVersion.Value)
+	inBody, unreadable := textOf(in, m.Meta.ProtocolVersion, h[headerProtocolVersion])
 	if unreadable == nil && inBody != version {
 		return mismatch("%s header %s does not match body value %s", "MCP-Protocol-Version", clip(version), clip(inBody))
 	}
@@ -133,7 +133,7 @@ func checkName(in *incoming) error {
 	if err != nil {
 		return mismatch("the %s header cannot be read: %v", headerName, err)
 	}
-	in.name, err = jsonrpc.Unquote(in.data(), source.Value)
+	in.name, err = textOf(in, source, []string{decoded})
 	if err != nil {
 		return mismatch("%s header %s has no counterpart in the body", headerName, clip(decoded))
 	}
@@ -232,12 +232,12 @@ func (u *Upstream) call(rs *response, in *incoming) error {
 		if begin.IsZero() {
 			begin = time.Now()
 		}
-		err = u.exchange(ctx, rs, in, conn, limits, begin)
+		if err = u.exchange(ctx, rs, in, conn, limits, begin); err == nil {
+			return nil
+		}
 		var lost *lostError
 		isLost := errors.As(err, &lost)
 		switch {
-		case err == nil:
-			return nil
 		case errors.Is(err, errDraining), isLost && !lost.sent:
 			if try >= attempts {
 				return err
@@ -357,6 +357,9 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 // checkMirrors compares the Mcp-Param headers with the arguments. The server's
 // own tool list may have to be read for that, which counts as its time.
 func (u *Upstream) checkMirrors(ctx context.Context, in *incoming, conn *Conn, most time.Duration) error {
+	if conn.tools.mirrorsNothing(in.name) {
+		return nil
+	}
 	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	err := conn.tools.check(bounded, in.http.Header, in.name, in.msg.Param.Arguments.Of(in.data()))
@@ -403,9 +406,8 @@ func (u *Upstream) severity(in *incoming, rs *response) (severity int, named boo
 // mcpd's own id and progress token, and the metadata of the other era.
 func (u *Upstream) upward(in *incoming, conn *Conn, ex *exchange, id uint64) []jsonrpc.Edit {
 	m := &in.msg
-	upstream := strconv.AppendUint(nil, id, 10)
-	edits := make([]jsonrpc.Edit, 0, 8)
-	edits = append(edits, jsonrpc.Edit{Span: m.ID.Value, New: upstream})
+	upstream := strconv.AppendUint(in.idUpstream[:0], id, 10)
+	edits := append(in.edits[:0], jsonrpc.Edit{Span: m.ID.Value, New: upstream})
 	if t := m.Meta.ProgressToken; t.Present() {
 		edits = append(edits, jsonrpc.Edit{Span: t.Value, New: upstream})
 	}
@@ -430,8 +432,7 @@ func (u *Upstream) answer(rs *response, in *incoming, conn *Conn, got *inbound) 
 		return u.answerLegacy(rs, in, got)
 	}
 	status := http.StatusOK
-	edits := make([]jsonrpc.Edit, 0, 4)
-	edits = append(edits, jsonrpc.Edit{Span: got.msg.ID.Value, New: in.id})
+	edits := append(in.edits[:0], jsonrpc.Edit{Span: got.msg.ID.Value, New: in.id})
 	switch {
 	case conn.Era() == EraLegacy:
 		edits = append(edits, modernise(got, in.method, conn.server.info)...)

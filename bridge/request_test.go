@@ -38,6 +38,23 @@ func TestTheAnswerIsJSONWhenItComesFirst(t *testing.T) {
 	})
 }
 
+func TestTheAnswerHasALengthWhateverItsSize(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})
+		p := r.up()
+		around := len(`{"jsonrpc":"2.0","id":7,"result":{"v":""}}`)
+		for _, size := range []int{100, countedUpTo - 1, countedUpTo, countedUpTo + 1, 4 << 10, 5 << 10, 100 << 10} {
+			c := r.beginModern("7", "vendor/x", "")
+			p.answer(p.expect("vendor/x").ID, `{"v":"`+strings.Repeat("x", size-around)+`"}`)
+			rep := c.wait()
+			if rep.status != 200 || len(rep.body) != size || rep.header.Get("Content-Length") != fmt.Sprint(size) {
+				t.Errorf("status %d, Content-Length %q of %d bytes, want %d", rep.status, rep.header.Get("Content-Length"), len(rep.body), size)
+			}
+		}
+		r.atRest()
+	})
+}
+
 func TestTheAnswerIsAnEventStreamWhenANotificationComesFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, rigOptions{react: modernServer(`{}`, nil)})

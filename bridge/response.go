@@ -20,7 +20,16 @@ type response struct {
 	streaming bool
 	unflushed bool // events were written that the client cannot see yet
 	lastWrite time.Time
+	timer     *time.Timer // of the pump that waits for what is to be written; nil before the first
 }
+
+// The values of header fields that are the same in each answer. A http.Header
+// takes slices, and these are full, so that an append copies.
+var typeJSON = []string{"application/json"}
+
+// countedUpTo is the length, in bytes, up to which net/http itself counts a
+// body that is written in one go, at less cost than being told its length.
+const countedUpTo = 2 << 10
 
 // deadlineAbove is the size from which a JSON body gets a write deadline: a
 // smaller one fits into the socket's buffer.
@@ -121,8 +130,10 @@ func (rs *response) message(status int, data []byte, newlines bool, edits []json
 		size += len(e.New) - (e.Span.End - e.Span.Start)
 	}
 	h := rs.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(size))
+	h["Content-Type"] = typeJSON
+	if size > countedUpTo {
+		h.Set("Content-Length", strconv.Itoa(size))
+	}
 	if size > deadlineAbove {
 		_ = rs.rc.SetWriteDeadline(time.Now().Add(bodyReadTimeout))
 		defer rs.finish()
@@ -170,7 +181,13 @@ type pump struct {
 func (p *pump) run(ctx context.Context) error {
 	now := time.Now()
 	active, wrote := now, now
-	timer := time.NewTimer(p.wait(now, active, wrote))
+	timer := p.rs.timer
+	if timer == nil {
+		timer = time.NewTimer(p.wait(now, active, wrote))
+		p.rs.timer = timer
+	} else {
+		timer.Reset(p.wait(now, active, wrote))
+	}
 	defer timer.Stop()
 	for {
 		in, err := p.box.take()

@@ -84,6 +84,17 @@ func (t *toolSchemas) check(ctx context.Context, h http.Header, tool string, arg
 	return faultf(http.StatusBadRequest, codeHeaderMismatch, "%v", mismatch)
 }
 
+// mirrorsNothing reports that check would find nothing to compare and have
+// nobody to ask, which is so for almost every call.
+func (t *toolSchemas) mirrorsNothing(tool string) bool {
+	if declared, _ := t.c.server.capability("tools", ""); !declared && t.c.server.capabilities != nil {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tools != nil && !t.stale && len(t.tools[tool].Params) == 0 && time.Since(t.readAt) <= t.maxAge()
+}
+
 // entry gives what is known of a tool from a reading later than after.
 func (t *toolSchemas) entry(ctx context.Context, tool string, after time.Time) (header.ToolEntry, time.Time, error) {
 	t.mu.Lock()

@@ -145,6 +145,9 @@ type Message struct {
 	names []name // scratch: the member names of the objects that are open
 }
 
+// Reset empties m, but for its scratch space.
+func (m *Message) Reset() { *m = Message{names: m.names[:0]} }
+
 // What a text can be that is JSON but not one object.
 var (
 	ErrBatch     = errors.New("a JSON-RPC batch (array) is not accepted")
@@ -206,7 +209,7 @@ func Validate(data []byte) (Span, error) {
 }
 
 func scan(data []byte, from int, m *Message) error {
-	*m = Message{names: m.names[:0]}
+	m.Reset()
 	s := scanner{data: data, m: m}
 	start := s.space(from)
 	isObject := s.at(start) == '{'

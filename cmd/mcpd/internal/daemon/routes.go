@@ -19,13 +19,16 @@ type router struct {
 	api      *control.API
 }
 
+// postOnly are the methods of a server's endpoint.
+var postOnly = []string{http.MethodPost}
+
 // Route implements security.Router.
 func (r router) Route(path string) (security.Route, bool) {
 	if path == "/healthz" {
 		return security.Route{Methods: []string{http.MethodGet}, Public: true, Handler: http.HandlerFunc(healthz)}, true
 	}
 	if name, ok := serverOf(path); ok {
-		return security.Route{Methods: []string{http.MethodPost}, Server: name, Handler: r.endpoint.Handler(name)}, true
+		return security.Route{Methods: postOnly, Server: name, Handler: r.endpoint.Handler(name)}, true
 	}
 	return r.api.Route(path)
 }
