@@ -136,7 +136,9 @@ func Nearest(got string, candidates []string) string {
 	for _, candidate := range candidates {
 		other := foldName(candidate)
 		distance := editDistance(plain, other)
-		if distance > max(1, min(len(plain), len(other))/3) {
+		shorter := min(len(plain), len(other))
+		// One change makes any name of one letter any other.
+		if distance > max(1, shorter/3) || distance >= shorter {
 			continue
 		}
 		if bestDistance < 0 || distance < bestDistance {
