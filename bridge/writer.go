@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -163,6 +164,9 @@ func (w *writer) run() {
 		roomy  bool
 	)
 	for range w.wake {
+		// Who else is about to send something comes first: what is written
+		// together costs one write, and wakes the server once.
+		runtime.Gosched()
 		for {
 			batch = w.take(batch[:0])
 			if len(batch) == 0 {

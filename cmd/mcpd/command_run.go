@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -44,6 +45,13 @@ The config file is read again when it changes, on SIGHUP, and by mcpd reload.`,
 // logFlushTimeout bounds how long the end waits for the log to be written.
 const logFlushTimeout = time.Second
 
+// processorsOf is how many of a machine's processors run the daemon's code at a
+// time: half of them, as clients and servers have as much to do with each call
+// as mcpd has. With more, Go wakes a thread for each step of a call only to find
+// nothing else to do, which takes more time than the step itself; see
+// docs/performance.md.
+func processorsOf(machine int) int { return max(1, machine/2) }
+
 // runDaemon runs the daemon until ctx ends or a signal comes. ready, which may
 // be nil, is called when it serves.
 func (a *app) runDaemon(ctx context.Context, initialize bool, ready func()) error {
@@ -64,6 +72,9 @@ func (a *app) runDaemon(ctx context.Context, initialize bool, ready func()) erro
 		}
 	}
 
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(processorsOf(runtime.GOMAXPROCS(0)))
+	}
 	// Whoever reads the log may stop to, or go away: neither holds up the
 	// daemon or ends it. A handler, unlike ignoring, is not passed on to children.
 	broken := make(chan os.Signal, 1)
