@@ -70,6 +70,9 @@ type incoming struct {
 	method    string
 	name      string // params.name or params.uri where the method has one
 	era       Era    // the client's
+	// inSession says that the session of a legacy client makes the request, which
+	// sends no headers.
+	inSession bool
 	slot      func() // gives back what admit took; nil without
 
 	// Scratch space of upward and of answer.
@@ -78,6 +81,16 @@ type incoming struct {
 }
 
 func (in *incoming) data() []byte { return in.body.b }
+
+// readMethod reads the method of a request or notification.
+func (in *incoming) readMethod() (err error) {
+	if in.msg.Method.Present() {
+		if in.method, err = jsonrpc.Unquote(in.data(), in.msg.Method.Value); err != nil {
+			return faultf(http.StatusBadRequest, codeInvalidRequest, "the method cannot be read: %v", err)
+		}
+	}
+	return nil
+}
 
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) {
 	h, ok := e.handlings.Get().(*handling)
@@ -101,6 +114,12 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, server string) 
 	if err == nil {
 		err = u.serve(rs, in)
 	}
+	e.conclude(rs, in, server, u, err)
+}
+
+// conclude answers with an error where serving a request ended with one. u is
+// nil for a server that there is not.
+func (e *Endpoint) conclude(rs *response, in *incoming, server string, u *Upstream, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, errClientGone):
@@ -145,14 +164,12 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 		return nil, faultf(http.StatusUnauthorized, codeInvalidRequest, "not authenticated")
 	}
 	in.principal = p
-	upstreams := *e.upstreams.Load()
-	u := upstreams[server]
+	u := (*e.upstreams.Load())[server]
 	if u == nil {
 		if e.readBody(rs, in) == nil && jsonrpc.Scan(in.data(), &in.msg) == nil && in.msg.Kind == jsonrpc.Request {
 			in.id = in.msg.ID.Of(in.data()) // an error carries its request's id where there is one
 		}
-		known := slices.Sorted(maps.Keys(upstreams))
-		return nil, errNoServer(server, slices.DeleteFunc(known, func(name string) bool { return !p.MayUse(name) }))
+		return nil, e.unknownServer(server, p)
 	}
 	if !isJSON(in.http.Header) {
 		return u, faultf(http.StatusUnsupportedMediaType, CodeMediaType,
@@ -184,6 +201,12 @@ func (e *Endpoint) admit(rs *response, in *incoming, server string) (*Upstream, 
 		return u, faultf(http.StatusBadRequest, codeInvalidRequest, "the method cannot be read: %v", err)
 	}
 	return u, nil
+}
+
+// unknownServer says which servers there are for a principal.
+func (e *Endpoint) unknownServer(server string, p *security.Principal) error {
+	known := slices.Sorted(maps.Keys(*e.upstreams.Load()))
+	return errNoServer(server, slices.DeleteFunc(known, func(name string) bool { return !p.MayUse(name) }))
 }
 
 // textOf is the text of a member, which is a string. Where a header has the

@@ -30,15 +30,16 @@ const (
 // mcpd's own errors from those of a server. The last three digits are the
 // HTTP status that goes with them.
 const (
-	CodeUnknownServer = -31404 // no server of that name is configured
-	CodeNotAcceptable = -31406 // the Accept header rules out what is needed
-	CodeNotAsked      = -31409 // to a server: no client can be asked
-	CodeTooLarge      = -31413 // the request body is over the limit
-	CodeMediaType     = -31415 // the Content-Type is not application/json
-	CodeCancelled     = -31499 // the client cancelled the request itself
-	CodeServerFault   = -31502 // the server died or broke the protocol before it answered
-	CodeUnavailable   = -31503 // the server is not up, or too busy
-	CodeTimeout       = -31504 // the server did not answer in time
+	CodeUnknownServer  = -31404 // no server of that name is configured
+	CodeUnknownSession = -31404 // the session has ended, or never was the caller's
+	CodeNotAcceptable  = -31406 // the Accept header rules out what is needed
+	CodeNotAsked       = -31409 // to a server: no client can be asked
+	CodeTooLarge       = -31413 // the request body is over the limit
+	CodeMediaType      = -31415 // the Content-Type is not application/json
+	CodeCancelled      = -31499 // the client cancelled the request itself
+	CodeServerFault    = -31502 // the server died or broke the protocol before it answered
+	CodeUnavailable    = -31503 // the server is not up, or too busy
+	CodeTimeout        = -31504 // the server did not answer in time
 )
 
 // Fault is an answer that mcpd gives itself: what the client is told, and how.

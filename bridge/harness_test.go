@@ -275,6 +275,7 @@ type rigOptions struct {
 	ledger   *ledger.Ledger
 	retry    RetryPolicy
 	asks     bool // legacy servers may ask clients
+	sessions SessionPolicy
 }
 
 // rig is an Endpoint with one server "s" behind a real HTTP server. Requests
@@ -313,7 +314,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	u := NewUpstream(UpstreamOptions{
 		Sealer: sealer, Name: "s", Version: "test", CommandLine: "scripted", Limits: o.limits, Protocol: o.protocol, Eras: o.eras, Logger: logger,
-		Ledger: o.ledger, Retry: o.retry,
+		Ledger: o.ledger, Retry: o.retry, Sessions: o.sessions,
 		Log: func(line string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -334,7 +335,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 			ctx = security.WithPrincipal(ctx, p)
 		}
 		name := strings.TrimPrefix(req.URL.Path, "/")
-		r.endpoint.Handler(name).ServeHTTP(w, req.WithContext(ctx))
+		handler := r.endpoint.Handler(name)
+		if server, ok := strings.CutSuffix(name, "/legacy"); ok {
+			handler = r.endpoint.SessionHandler(server)
+		}
+		handler.ServeHTTP(w, req.WithContext(ctx))
 	})}
 	var listener net.Listener
 	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 100}

@@ -101,7 +101,7 @@ func (u *Upstream) callKeyed(rs *response, in *incoming, state *requestState, to
 				run.edits = append(run.edits, withoutState(in)...)
 			}
 			unbind := func() {}
-			if run.asks = u.newAsking(run.in, nil, time.Now(), u.limits.Load().QuestionTimeout); run.asks != nil {
+			if run.asks = u.newAsking(run.in, nil, time.Now(), in.patience(u.limits.Load())); run.asks != nil {
 				run.asks.keyed = true
 				unbind = u.askings.bind(found.Entry, run.asks)
 			}
@@ -423,6 +423,7 @@ func (u *Upstream) End(ctx context.Context) {
 	u.load.Unlock()
 	giveUp := context.AfterFunc(ctx, func() { u.stopLife(ErrStopping) })
 	u.detached.Wait()
+	u.sessions.finish()
 	giveUp()
 	u.stopLife(ErrStopping)
 }

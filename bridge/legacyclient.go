@@ -57,23 +57,33 @@ func asLegacy(f *Fault) *Fault {
 // initialize answers the handshake from what the server told in its own. No
 // session begins.
 func (u *Upstream) initialize(rs *response, in *incoming) error {
+	result, _, err := u.handshake(in, legacyCapabilities)
+	if err != nil {
+		return err
+	}
+	return rs.result(in.id, result)
+}
+
+// handshake makes the result of initialize, and gives the revision in it. shown
+// turns the server's capabilities into those that the client is told.
+func (u *Upstream) handshake(in *incoming, shown func(json.RawMessage) []byte) (result []byte, version string, err error) {
 	wanted, err := jsonrpc.Unquote(in.data(), in.msg.Param.ProtocolVersion.Value)
 	if err != nil {
-		return asLegacy(invalidParams("initialize needs params.protocolVersion, a string"))
+		return nil, "", asLegacy(invalidParams("initialize needs params.protocolVersion, a string"))
 	}
 	release, err := u.admit(in.principal)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	defer release()
 	conn, err := u.acquire(in.http.Context())
 	if err != nil {
 		if in.http.Context().Err() != nil {
-			return goneOr(in.http.Context(), false)
+			err = goneOr(in.http.Context(), false)
 		}
-		return err
+		return nil, "", err
 	}
-	version := version20251125
+	version = version20251125
 	if isLegacyVersion(wanted) {
 		version = wanted
 	}
@@ -85,7 +95,7 @@ func (u *Upstream) initialize(rs *response, in *incoming) error {
 	b := []byte(`{"protocolVersion":`)
 	b = jsonrpc.AppendQuote(b, version)
 	b = append(b, `,"capabilities":`...)
-	b = append(b, legacyCapabilities(conn.server.capabilities)...)
+	b = append(b, shown(conn.server.capabilities)...)
 	b = append(b, `,"serverInfo":`...)
 	if len(conn.server.info) > 0 {
 		b = append(b, conn.server.info...)
@@ -96,11 +106,20 @@ func (u *Upstream) initialize(rs *response, in *incoming) error {
 		b = append(b, `,"instructions":`...)
 		b = append(b, i...)
 	}
-	return rs.result(in.id, append(b, '}'))
+	return append(b, '}'), version, nil
 }
 
 // legacyCapabilities shows what works without a session.
 func legacyCapabilities(raw json.RawMessage) []byte {
+	return capabilitiesBut(raw, "listChanged", "subscribe")
+}
+
+// sessionCapabilities shows what works in a session.
+func sessionCapabilities(raw json.RawMessage) []byte { return capabilitiesBut(raw) }
+
+// capabilitiesBut leaves out what legacy clients do not know, and these members
+// of each capability.
+func capabilitiesBut(raw json.RawMessage, without ...string) []byte {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil {
 		return []byte(`{}`)
@@ -113,8 +132,9 @@ func legacyCapabilities(raw json.RawMessage) []byte {
 			if json.Unmarshal(value, &members) != nil {
 				continue
 			}
-			delete(members, "listChanged")
-			delete(members, "subscribe")
+			for _, member := range without {
+				delete(members, member)
+			}
 			if text, err := json.Marshal(members); err == nil && members != nil {
 				shown[name] = text
 			}
@@ -137,9 +157,15 @@ func addModern(data []byte, m *jsonrpc.Message, severity int) []jsonrpc.Edit {
 	if severity >= 0 {
 		members = append(members, `,"`+metaLogLevel+`":"`+logLevels()[severity]+`"`...)
 	}
+	return addMeta(data, m, members, m.Meta.ClientCapabilities, m.Meta.LogLevel)
+}
+
+// addMeta gives the edits that add members to the metadata of a legacy request,
+// in place of others.
+func addMeta(data []byte, m *jsonrpc.Message, members []byte, others ...jsonrpc.Member) []jsonrpc.Edit {
 	switch {
 	case isObject(data, m.Param.Meta.Value):
-		return jsonrpc.EditMembers(data, m.Param.Meta.Value, members, m.Meta.ClientCapabilities, m.Meta.LogLevel)
+		return jsonrpc.EditMembers(data, m.Param.Meta.Value, members, others...)
 	case m.Param.Meta.Present(): // it is no object, so no server could read it
 		return []jsonrpc.Edit{{Span: m.Param.Meta.Value, New: wrap(`{`, members, `}`)}}
 	case m.Params.Present():

@@ -159,6 +159,14 @@ func isObject(data []byte, s jsonrpc.Span) bool {
 // protocol mean nothing without a session, so only what it does not define is
 // passed on, to a server that is up.
 func (u *Upstream) notification(rs *response, in *incoming) error {
+	if err := u.passNotification(in); err != nil {
+		return err
+	}
+	rs.w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (u *Upstream) passNotification(in *incoming) error {
 	if isServerNotification(in.method) {
 		return faultf(http.StatusBadRequest, codeInvalidRequest, "%s is sent by servers, not by clients", clip(in.method))
 	}
@@ -179,7 +187,6 @@ func (u *Upstream) notification(rs *response, in *incoming) error {
 			return unavailable(time.Second, "server %q: %v", u.name, err)
 		}
 	}
-	rs.w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
@@ -327,7 +334,7 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 			}
 		}
 	}
-	if in.era == EraLegacy && in.method == methodToolsCall {
+	if (in.era == EraLegacy || in.inSession) && in.method == methodToolsCall {
 		u.learnTools(ctx, in, conn, limits.RequestTimeout)
 	}
 	severity, named := u.severity(in, rs)
@@ -338,7 +345,7 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 	if named && conn.legacy != nil {
 		conn.legacy.lowerLevel(severity)
 	}
-	if ex.asks = u.newAsking(in, conn, begin, limits.QuestionTimeout); ex.asks != nil {
+	if ex.asks = u.newAsking(in, conn, begin, in.patience(limits)); ex.asks != nil {
 		ex.asks.bind(conn, ex)
 	}
 	err := conn.startInTurn(ctx, ex, limits.RequestTimeout, func(id uint64) line {
@@ -357,6 +364,9 @@ func (u *Upstream) exchange(ctx context.Context, rs *response, in *incoming, con
 // checkMirrors compares the Mcp-Param headers with the arguments. The server's
 // own tool list may have to be read for that, which counts as its time.
 func (u *Upstream) checkMirrors(ctx context.Context, in *incoming, conn *Conn, most time.Duration) error {
+	if in.inSession {
+		return nil // it came without headers
+	}
 	if conn.tools.mirrorsNothing(in.name) {
 		return nil
 	}
@@ -471,8 +481,12 @@ func commonVersions(got *inbound) []jsonrpc.Edit {
 
 // result answers with a result of mcpd's own.
 func (rs *response) result(id, result []byte) error {
+	return rs.message(http.StatusOK, resultLine(id, result), false, nil)
+}
+
+func resultLine(id, result []byte) []byte {
 	b := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
 	b = append(b, `,"result":`...)
 	b = append(b, result...)
-	return rs.message(http.StatusOK, append(b, '}'), false, nil)
+	return append(b, '}')
 }

@@ -21,6 +21,9 @@ type response struct {
 	unflushed bool // events were written that the client cannot see yet
 	lastWrite time.Time
 	timer     *time.Timer // of the pump that waits for what is to be written; nil before the first
+	// sink takes each message in place of w, for a request that a session makes;
+	// w, rc and json are not set then.
+	sink func(data []byte, edits []jsonrpc.Edit) error
 }
 
 // The values of header fields that are the same in each answer. A http.Header
@@ -51,6 +54,9 @@ func (rs *response) stream() {
 
 // event writes one message to the stream. Who waits after it flushes first.
 func (rs *response) event(data []byte, newlines bool, edits []jsonrpc.Edit) error {
+	if rs.sink != nil {
+		return rs.sink(data, edits)
+	}
 	rs.stream()
 	_ = rs.rc.SetWriteDeadline(time.Now().Add(eventWriteTimeout))
 	if _, err := rs.w.Write([]byte("event: message\ndata: ")); err != nil {
@@ -73,6 +79,9 @@ func (rs *response) event(data []byte, newlines bool, edits []jsonrpc.Edit) erro
 
 // keepAlive writes a comment, which clients skip.
 func (rs *response) keepAlive() error {
+	if rs.sink != nil {
+		return nil
+	}
 	rs.stream()
 	_ = rs.rc.SetWriteDeadline(time.Now().Add(eventWriteTimeout))
 	if _, err := rs.w.Write([]byte(":\n\n")); err != nil {

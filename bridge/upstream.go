@@ -104,6 +104,8 @@ type UpstreamOptions struct {
 	// Sealer seals the requestState of questions that a legacy server asks.
 	// Without one such a server is told that clients cannot be asked.
 	Sealer Sealer
+	// Sessions is the first policy; SetSessionPolicy replaces it.
+	Sessions SessionPolicy
 }
 
 // Upstream is one configured server, for as long as its name is configured:
@@ -146,6 +148,7 @@ type Upstream struct {
 	sealer  Sealer
 	askings *askings
 
+	sessions    *sessions
 	legacyCalls legacyCalls
 	levels      legacyLevels
 
@@ -173,6 +176,8 @@ func NewUpstream(o UpstreamOptions) *Upstream {
 	u.SetCommand(o.CommandLine, o.Protocol)
 	u.load.byPrincipal = make(map[string]int)
 	u.subs = newSubscriptions(u)
+	u.sessions = newSessions(u)
+	u.SetSessionPolicy(o.Sessions)
 	return u
 }
 
@@ -209,6 +214,7 @@ type Stats struct {
 	Questions             int // of them, whose clients were asked something by the server
 	Listeners             int // open subscriptions/listen streams
 	UpstreamSubscriptions int // subscriptions held at the server, mcpd's own included
+	Sessions              int // sessions of legacy clients
 }
 
 // Stats reports the current figures.
@@ -219,6 +225,7 @@ func (u *Upstream) Stats() Stats {
 	u.load.Lock()
 	s.InFlight, s.Listeners = u.load.inFlight, u.load.listeners
 	u.load.Unlock()
+	s.Sessions = u.sessions.count()
 	conn, upstream := u.subs.state()
 	s.UpstreamSubscriptions = upstream
 	if conn != nil {
@@ -236,6 +243,7 @@ func (u *Upstream) Close() {
 	u.load.closed = true
 	u.load.Unlock()
 	u.askings.close()
+	u.sessions.close()
 	u.subs.close()
 }
 

@@ -111,6 +111,13 @@ type Server struct {
 	// StreamBufferBytes bounds what waits for one slow reader of a stream.
 	StreamBufferBytes int64
 
+	// LegacySessions serves clients of older revisions at an endpoint with sessions too.
+	LegacySessions bool
+	// MaxLegacySessions bounds the sessions that are open at one time.
+	MaxLegacySessions int
+	// LegacySessionIdle ends a session that had no request for so long.
+	LegacySessionIdle time.Duration
+
 	// TrustAnnotations takes the readOnlyHint of the server's tools for the truth.
 	TrustAnnotations bool
 	// MaxRepeatsPerMinute bounds how often mcpd itself repeats what was lost with a process; 0 is never.

@@ -150,7 +150,7 @@ func TestEachKeyOfAServerLeadsToItsKindOfChange(t *testing.T) {
 	other := map[string]string{
 		"command": `"y"`, "args": `["y"]`, "env": `{ Y = "y" }`, "cwd": `"/y"`, "disabled": "true", "start": `"lazy"`,
 		"replace": `"stop-first"`, "protocol": `"legacy"`, "interactive": `"serialize"`, "max_in_flight": "200", "max_in_flight_per_principal": "100",
-		"max_listeners": "7", "max_message_bytes": `"1MiB"`, "stream_buffer_bytes": `"1MiB"`,
+		"max_listeners": "7", "legacy_sessions": "true", "max_legacy_sessions": "7", "legacy_session_idle": `"7m"`, "max_message_bytes": `"1MiB"`, "stream_buffer_bytes": `"1MiB"`,
 		"trust_annotations": "true", "max_repeats_per_minute": "5", "tools": "{ t = { read_only = true } }",
 	}
 	replaced := []string{"command", "args", "env", "cwd", "protocol", "interactive"}

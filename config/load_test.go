@@ -80,7 +80,7 @@ args = ["${env:NOT_SET}"]
 		MaxRequestTime: time.Hour, Interactive: InteractiveAuto, QuestionTimeout: 10 * time.Minute,
 		DrainTimeout: 30 * time.Second, StopTimeout: 5 * time.Second,
 		ProbeInterval: 30 * time.Second, MaxMessageBytes: 64 << 20, MaxInFlight: 10, MaxInFlightPerPrincipal: 10,
-		MaxListeners: 12000, StreamBufferBytes: 4 << 20, MaxRepeatsPerMinute: 60, Backoff: Backoff{time.Minute, time.Minute},
+		MaxListeners: 12000, MaxLegacySessions: 64, LegacySessionIdle: 30 * time.Minute, StreamBufferBytes: 4 << 20, MaxRepeatsPerMinute: 60, Backoff: Backoff{time.Minute, time.Minute},
 	}
 	if diff := cmp.Diff(want, cfg.Servers["files"]); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

@@ -148,6 +148,15 @@ func serverOptions() []option[Server] {
 			name: "stream_buffer_bytes", field: func(s *Server) any { return &s.StreamBufferBytes }, initial: `"4MiB"`,
 			least: 4 << 10, most: 1 << 30,
 		},
+		{name: "legacy_sessions", field: func(s *Server) any { return &s.LegacySessions }, initial: "false"},
+		{
+			name: "max_legacy_sessions", field: func(s *Server) any { return &s.MaxLegacySessions }, initial: "64",
+			least: 1, most: 100000,
+		},
+		{
+			name: "legacy_session_idle", field: func(s *Server) any { return &s.LegacySessionIdle }, initial: `"30m"`,
+			least: int64(time.Second), most: 720 * hour,
+		},
 		{name: "trust_annotations", field: func(s *Server) any { return &s.TrustAnnotations }, initial: "false"},
 		{
 			name: "max_repeats_per_minute", field: func(s *Server) any { return &s.MaxRepeatsPerMinute }, initial: "60",

@@ -203,6 +203,9 @@ func writeServer(w io.Writer, s control.Server, now time.Time, paint paintFunc) 
 	if s.URL != "" {
 		p("url", "%s", s.URL)
 	}
+	if s.LegacyURL != "" {
+		p("legacy url", "%s, %d sessions", s.LegacyURL, s.LegacySessions)
+	}
 	state := paint(stateColour(s.State), s.State)
 	if s.Since != nil {
 		state += " for " + ago(now, *s.Since)

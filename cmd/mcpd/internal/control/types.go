@@ -116,7 +116,11 @@ type Server struct {
 	Questions             int    `json:"questions"` // of them, whose clients owe the server an answer
 	Listeners             int    `json:"listeners"`
 	UpstreamSubscriptions int    `json:"upstream_subscriptions"`
-	Errors                uint64 `json:"errors"`
+	// LegacyURL is the endpoint with sessions for clients of older revisions,
+	// where the server has one, LegacySessions how many are open there.
+	LegacyURL      string `json:"legacy_url,omitempty"`
+	LegacySessions int    `json:"legacy_sessions"`
+	Errors         uint64 `json:"errors"`
 	// Repeats counts what mcpd itself sent again because a process died,
 	// RepeatsRefused what it did not because of max_repeats_per_minute.
 	Repeats        uint64 `json:"repeats"`

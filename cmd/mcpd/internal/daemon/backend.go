@@ -47,7 +47,10 @@ func (d *Daemon) Status() control.Status {
 		cs := control.Server{Name: name, State: control.StateDisabled}
 		if sv, ok := st.servers[name]; ok {
 			cs = sv.status(now)
-			cs.URL = "http://" + d.Addr() + "/servers/" + name + "/mcp"
+			cs.URL = "http://" + d.Addr() + "/servers/" + name + "/" + endpointOfServer
+			if st.config.Servers[name].LegacySessions {
+				cs.LegacyURL = "http://" + d.Addr() + "/servers/" + name + "/" + endpointWithSessions
+			}
 		}
 		s.Servers = append(s.Servers, cs)
 	}

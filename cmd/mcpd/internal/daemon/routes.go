@@ -27,24 +27,31 @@ func (r router) Route(path string) (security.Route, bool) {
 	if path == "/healthz" {
 		return security.Route{Methods: []string{http.MethodGet}, Public: true, Handler: http.HandlerFunc(healthz)}, true
 	}
-	if name, ok := serverOf(path); ok {
+	switch name, which := serverOf(path); which {
+	case endpointWithSessions:
+		return security.Route{Methods: bridge.SessionMethods(), Server: name, Handler: r.endpoint.SessionHandler(name)}, true
+	case endpointOfServer:
 		return security.Route{Methods: postOnly, Server: name, Handler: r.endpoint.Handler(name)}, true
 	}
 	return r.api.Route(path)
 }
 
-// serverOf returns NAME of /servers/NAME/mcp, with or without one slash behind
-// it, whether or not such a server is configured.
-func serverOf(path string) (name string, ok bool) {
+// The endpoints of a server, each with or without one slash behind it.
+const (
+	endpointOfServer     = "mcp"
+	endpointWithSessions = "legacy/mcp"
+)
+
+// serverOf returns NAME and which of its endpoints is at /servers/NAME/…,
+// whether or not such a server is configured; "" for another path.
+func serverOf(path string) (name, endpoint string) {
 	rest, ok := strings.CutPrefix(path, "/servers/")
-	if !ok {
-		return "", false
+	name, rest, _ = strings.Cut(rest, "/")
+	endpoint = strings.TrimSuffix(rest, "/")
+	if ok && isServerName(name) && (endpoint == endpointOfServer || endpoint == endpointWithSessions) {
+		return name, endpoint
 	}
-	name, rest, ok = strings.Cut(rest, "/")
-	if !ok || rest != "mcp" && rest != "mcp/" {
-		return "", false
-	}
-	return name, isServerName(name)
+	return "", ""
 }
 
 // isServerName reports whether a server can have this name: a letter or digit,

@@ -84,6 +84,7 @@ func newServer(o serverOptions) *server {
 		Ledger:      o.ledger,
 		Sealer:      o.sealer,
 		Retry:       retryPolicy(o.config),
+		Sessions:    sessionPolicy(o.config),
 	})
 	s.upstream.Bind(s)
 	return s
@@ -221,6 +222,7 @@ func (s *server) want(c config.Server) {
 	s.wanted = c
 	s.upstream.SetLimits(limits(c))
 	s.upstream.SetRetryPolicy(retryPolicy(c))
+	s.upstream.SetSessionPolicy(sessionPolicy(c))
 }
 
 func (s *server) isWanted(c config.Server) bool {
@@ -269,6 +271,7 @@ func (s *server) status(now time.Time) control.Server {
 	st.Repeats, st.RepeatsRefused = us.Repeats, us.RepeatsRefused
 	st.Questions = us.Questions
 	st.InFlight, st.Listeners, st.UpstreamSubscriptions = us.InFlight, us.Listeners, us.UpstreamSubscriptions
+	st.LegacySessions = us.Sessions
 
 	select {
 	case <-s.started:
@@ -343,6 +346,10 @@ func limits(c config.Server) bridge.Limits {
 		Interactive:             bridge.Interactive(c.Interactive),
 		QuestionTimeout:         c.QuestionTimeout,
 	}
+}
+
+func sessionPolicy(c config.Server) bridge.SessionPolicy {
+	return bridge.SessionPolicy{Enabled: c.LegacySessions, Max: c.MaxLegacySessions, Idle: c.LegacySessionIdle}
 }
 
 func retryPolicy(c config.Server) bridge.RetryPolicy {

@@ -114,15 +114,15 @@ func TestOnlyLoopbackIsListenedOn(t *testing.T) {
 }
 
 func FuzzPaths(f *testing.F) {
-	for _, s := range []string{"/servers/a/mcp", "/servers/a/mcp/", "/servers/a.b-c_d/mcp", "/servers/a/b/mcp", "/servers/../mcp", "/servers/a/mcp/x"} {
+	for _, s := range []string{"/servers/a/mcp", "/servers/a/mcp/", "/servers/a.b-c_d/mcp", "/servers/a/b/mcp", "/servers/../mcp", "/servers/a/mcp/x", "/servers/a/legacy/mcp", "/servers/a/legacy/mcp/"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
-		name, ok := serverOf(path)
-		if !ok {
+		name, endpoint := serverOf(path)
+		if endpoint == "" {
 			return
 		}
-		if rest := strings.TrimSuffix(path, "/"); rest != "/servers/"+name+"/mcp" {
+		if rest := strings.TrimSuffix(path, "/"); rest != "/servers/"+name+"/mcp" && rest != "/servers/"+name+"/legacy/mcp" {
 			t.Errorf("%q leads to server %q", path, name)
 		}
 		if strings.ContainsAny(name, "/%\\ ") || name == "." || name == ".." {
